@@ -1,0 +1,261 @@
+"""The native protocol: one JSON object a line, both ways. See drivers/README.md."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Mapping, Sequence
+from typing import ClassVar, Literal, assert_never, cast
+
+import msgspec
+from msgspec import Struct
+
+from capsule_runtime import (
+    Ack,
+    Answer,
+    Decision,
+    Description,
+    Dispatch,
+    Event,
+    Exit,
+    FailureKind,
+    HarnessError,
+    LaunchPlan,
+    LaunchRequest,
+    Message,
+    Note,
+    Permission,
+    Refused,
+    Said,
+    Send,
+    Suspend,
+    TextDelta,
+    ThinkingDelta,
+    ToolCall,
+    ToolResult,
+    TurnEnd,
+    TurnFailed,
+)
+
+PROTOCOL = 1
+_NOTE_BYTES = 4096
+_PROBLEM_CHARACTERS = 200
+_DEPTH = 128
+"""How deep a value may nest: all who read the log after us must be able to decode it again."""
+_SIGNALS = {"line": None, "int": 2, "term": 15}
+
+_events = msgspec.json.Decoder(Event)
+_lines = msgspec.json.Encoder()
+_SURROGATE = re.compile(rb"\\u[dD][89a-fA-F]")
+_ESCAPE = re.compile(rb"\\(?:u[dD][89abAB]..\\u[dD][c-fC-F]..|(u[dD][89a-fA-F][0-9a-fA-F]{2})|.)")
+"""An escape in JSON text; its group is there if it stands for half a character."""
+_OPEN_VALUE: dict[type[Struct], str] = {
+    ToolCall: "input",
+    ToolResult: "content",
+    TurnEnd: "data",
+    Permission: "input",
+    Dispatch: "input",
+    Suspend: "input_schema",
+}
+"""The one field of an event that may be any JSON value."""
+
+
+class JsonlConfig(Struct, frozen=True, forbid_unknown_fields=True):
+    """`[harness.config]` of a native harness."""
+
+    interrupt: Literal["line", "int", "term"] = "line"
+    """How it is asked to stop: by a line on stdin, or by SIGINT or SIGTERM beside the line."""
+
+
+class Task(Struct, frozen=True, tag_field="type", tag="task", omit_defaults=True):
+    """The first line a harness reads."""
+
+    protocol: int
+    run: str
+    message: Message
+    context: str
+    workdir: str
+    out: str
+    limits: Mapping[str, float]
+    metadata: Mapping[str, str]
+    session: str | None = None
+
+
+class JsonlDriver:
+    """Drive a harness that speaks our own events."""
+
+    Config: ClassVar[type[Struct]] = JsonlConfig
+
+    def __init__(self) -> None:
+        self._config = JsonlConfig()
+        self._half: TextDelta | ThinkingDelta | None = None
+        """The first half of a character that a harness cut in two, and where it belongs."""
+
+    def describe(self) -> Description:
+        return Description(
+            harness="native",
+            interrupt_signal=_SIGNALS[self._config.interrupt],
+            streams_text=True,
+            usage="per-call",
+            resumes=True,
+            steers=True,
+        )
+
+    def launch(self, request: LaunchRequest) -> LaunchPlan:
+        if not request.command:
+            raise HarnessError(
+                "E-HAR-003",
+                "the manifest names no command, and the jsonl driver has none of its own",
+                'Write command = ["python3", "./agent.py"] under [harness].',
+            )
+        assert isinstance(request.config, JsonlConfig)
+        self._config = request.config
+        return LaunchPlan(
+            argv=(*request.command, *request.args),
+            env={
+                "CAPSULE_RUN": request.run,
+                "CAPSULE_OUT": request.out,
+                "PYTHONPATH": request.agent_path,
+            },
+            stdin=_line(_task(request)),
+            keep_stdin=True,
+        )
+
+    def receive(self, lines: bytes) -> Sequence[Said]:
+        if self._half is None and (events := _read_block(lines)) is not None:
+            return events
+        return [event for line in lines.split(b"\n") if line.strip() for event in self._one(line)]
+
+    def interrupt(self) -> Send | None:
+        return Send(b'{"type":"interrupt"}\n')
+
+    def steer(self, id: str, text: str) -> Send | None:
+        return Send(_line({"type": "steer", "id": id, "text": text}))
+
+    def answer(self, id: str, decision: Decision) -> Send | None:
+        match decision:
+            case Ack(job):
+                return Send(_line({"type": "ack", "id": id, "job": job}))
+            case Answer(input):
+                return Send(_line({"type": "answer", "id": id, "input": input}))
+            case Refused(code, message):
+                return Send(_line({"type": "refused", "id": id, "code": code, "message": message}))
+            case _:
+                assert_never(decision)
+
+    def ended(self, exit: Exit) -> Sequence[Event]:
+        if exit.signal is not None:
+            kind, how = FailureKind.HARNESS_ERROR, f"was ended by signal {exit.signal}"
+        elif exit.code:
+            kind, how = FailureKind.HARNESS_ERROR, f"exited with code {exit.code}"
+        else:
+            kind, how = FailureKind.INDETERMINATE, "exited with code 0"
+        said = exit.stderr_tail.decode("utf-8", "replace").strip().rpartition("\n")[2]
+        tail = f"; its stderr ends: {said[:500]}" if said else ""
+        failed = TurnFailed(kind, f"the harness {how} before it ended its turn{tail}")
+        return [*self._unpaired(), failed]
+
+    def _one(self, line: bytes) -> Sequence[Event]:
+        """Read one line that needs care: it is broken, or a character was cut in two."""
+        try:
+            event = _read_line(line)
+        except (ValueError, RecursionError, msgspec.DecodeError) as exc:
+            problem = str(exc)[:_PROBLEM_CHARACTERS]
+            return [Note(f"a line that is no event ({problem}): {_shown(line)}")]
+        if isinstance(event, (TextDelta, ThinkingDelta)):
+            return self._joined(event)
+        return [*self._unpaired(), event]
+
+    def _joined(self, delta: TextDelta | ThinkingDelta) -> Sequence[Event]:
+        """Put the half that waits before *delta*, and let one at its end wait for the next."""
+        if self._half is None and delta.text.isascii():
+            return [delta]
+        kind, text, stray = type(delta), delta.text, list[Event]()
+        if isinstance(self._half, kind):
+            text, self._half = self._half.text + text, None
+        else:
+            stray.extend(self._unpaired())
+        if text and "\ud800" <= text[-1] <= "\udbff":
+            text, self._half = text[:-1], kind(text[-1])
+        return [*stray, kind(text.encode("utf-16", "surrogatepass").decode("utf-16", "replace"))]
+
+    def _unpaired(self) -> Sequence[Event]:
+        """Return the half that found no partner, as the character that stands for such."""
+        half, self._half = self._half, None
+        return () if half is None else [type(half)("\ufffd")]
+
+
+def _read_block(lines: bytes) -> list[Event] | None:
+    """Return the events of *lines* if each line is one; None when a line needs care."""
+    try:
+        events = _events.decode_lines(lines)
+    except (msgspec.DecodeError, RecursionError):
+        return None
+    # decode_lines sees values, not lines: a value on two, or two on one, must not pass. Between
+    # two lines that hold one object each stands "}\n{", and inside an object it cannot.
+    if not len(events) == lines.count(b"\n") == lines.count(b"}\n{") + 1:
+        return None
+    if not _OPEN_VALUE.keys().isdisjoint(map(type, events)) and any(map(_is_deep, events)):
+        return None
+    return events
+
+
+def _read_line(line: bytes) -> Event:
+    """Return the event of *line*. A delta keeps its halves of characters; others have U+FFFD.
+
+    Raises:
+        ValueError, RecursionError, msgspec.DecodeError: *line* is no event.
+    """
+    try:
+        event: Event = _events.decode(line)
+    except msgspec.DecodeError:
+        if not _SURROGATE.search(line):
+            raise
+        # Strict JSON has no halves, so what they stand in is read without them.
+        event = _events.decode(_ESCAPE.sub(lambda m: rb"\ufffd" if m[1] else m[0], line))
+        if isinstance(event, (TextDelta, ThinkingDelta)):
+            return type(event)(json.loads(line)["text"])
+    if _is_deep(event):
+        raise ValueError(f"it nests deeper than {_DEPTH} levels")
+    return event
+
+
+def _is_deep(event: Event) -> bool:
+    """Whether *event* holds a value that nests too deep to be passed on."""
+    if (name := _OPEN_VALUE.get(type(event))) is None:
+        return False
+    level: list[object] = [getattr(event, name)]
+    for _ in range(_DEPTH):
+        inner: list[object] = []
+        for value in level:
+            if isinstance(value, dict):
+                inner.extend(cast("dict[str, object]", value).values())
+            elif isinstance(value, list):
+                inner.extend(cast("list[object]", value))
+        if not inner:
+            return False
+        level = inner
+    return True
+
+
+def _task(request: LaunchRequest) -> Task:
+    given = {"model": request.model, "system_prompt": request.system_prompt}
+    return Task(
+        protocol=PROTOCOL,
+        run=request.run,
+        message=request.message,
+        context=request.context,
+        workdir=request.workdir,
+        out=request.out,
+        limits=request.limits,
+        metadata={name: value for name, value in given.items() if value},
+        session=request.session,
+    )
+
+
+def _line(value: object) -> bytes:
+    return _lines.encode(value) + b"\n"
+
+
+def _shown(line: bytes) -> str:
+    return line[:_NOTE_BYTES].decode("utf-8", "replace")

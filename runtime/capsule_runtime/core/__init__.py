@@ -1,0 +1,1 @@
+"""Rules: decides, and does no I/O, has no clock, never awaits."""

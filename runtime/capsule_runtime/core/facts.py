@@ -1,0 +1,164 @@
+"""What the log knows beside the frames. One JSON object a line, tagged by `fact`.
+
+Facts that announce an act (`attempt-started`, `stop-asked`, `ended`) are committed before it.
+"""
+
+from __future__ import annotations
+
+from msgspec import Struct
+
+from capsule_runtime.core.outcome import Outcome, Reason
+from capsule_runtime.events import Event
+from capsule_runtime.manifest import Manifest
+from capsule_runtime.messages import Message
+
+
+class Created(Struct, frozen=True, tag_field="fact", tag="created", omit_defaults=True):
+    """The run exists. A later attempt uses this manifest, not the file."""
+
+    seq: int
+    at: str
+    run: str
+    owner: str
+    capsule_dir: str
+    manifest: Manifest
+    context: str
+    context_uuid: str
+    message: Message
+    workdir: str
+
+
+class AttemptStarted(
+    Struct, frozen=True, tag_field="fact", tag="attempt-started", omit_defaults=True
+):
+    """A launch of the harness is about to happen. *limits* are seconds and bytes by name."""
+
+    seq: int
+    at: str
+    run: str
+    attempt: int
+    owner: str
+    driver: str
+    argv: tuple[str, ...]
+    env_names: tuple[str, ...]
+    containment: str
+    limits: dict[str, float]
+    model: str | None = None
+    session: str | None = None
+
+
+class Launched(Struct, frozen=True, tag_field="fact", tag="launched"):
+    """The harness's process exists."""
+
+    seq: int
+    at: str
+    run: str
+    pid: int
+
+
+class Said(Struct, frozen=True, tag_field="fact", tag="said"):
+    """The harness said something that is not a frame, or not only one."""
+
+    seq: int
+    at: str
+    run: str
+    event: Event
+
+
+class Remembered(Struct, frozen=True, tag_field="fact", tag="remembered"):
+    """The driver keeps *data* for the next launch in this context."""
+
+    seq: int
+    at: str
+    run: str
+    data: bytes
+
+
+class Noted(Struct, frozen=True, tag_field="fact", tag="noted"):
+    """The runtime saw something worth a line."""
+
+    seq: int
+    at: str
+    run: str
+    text: str
+
+
+class StopAsked(Struct, frozen=True, tag_field="fact", tag="stop-asked"):
+    """Somebody, or a limit, asked the run to stop. The first one on record decides the outcome."""
+
+    seq: int
+    at: str
+    run: str
+    reason: Reason
+    message: str
+
+
+class KillStarted(Struct, frozen=True, tag_field="fact", tag="kill-started"):
+    """The stop ladder reached the kill."""
+
+    seq: int
+    at: str
+    run: str
+
+
+class Exited(Struct, frozen=True, tag_field="fact", tag="exited"):
+    """The harness's own process is gone."""
+
+    seq: int
+    at: str
+    run: str
+    code: int | None
+    signal: int | None
+
+
+class TreeEmpty(Struct, frozen=True, tag_field="fact", tag="tree-empty"):
+    """The tree was buried: *killed* were found beside the harness, *left* must be 0.
+
+    *left* is null when nothing could be proved.
+    """
+
+    seq: int
+    at: str
+    run: str
+    killed: int
+    left: int | None
+    burial_ms: int
+
+
+class Recovered(Struct, frozen=True, tag_field="fact", tag="recovered"):
+    """The owner died; *by* is the supervisor that writes the end."""
+
+    seq: int
+    at: str
+    run: str
+    by: str
+
+
+class Ended(Struct, frozen=True, tag_field="fact", tag="ended"):
+    """The run is over. The one final status follows in the same commit."""
+
+    seq: int
+    at: str
+    run: str
+    outcome: Outcome
+    reason: Reason
+    message: str
+    turns: int
+    tool_calls: int
+
+
+Fact = (
+    Created
+    | AttemptStarted
+    | Launched
+    | Said
+    | Remembered
+    | Noted
+    | StopAsked
+    | KillStarted
+    | Exited
+    | TreeEmpty
+    | Recovered
+    | Ended
+)
+"""Every fact a log may hold."""

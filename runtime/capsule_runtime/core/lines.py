@@ -1,0 +1,65 @@
+"""Bytes in, complete lines out. LF only: a harness's text may hold any other separator."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class Lines:
+    """Complete lines as one run of bytes, and the lengths of lines that were too long."""
+
+    block: bytes
+    skipped: tuple[int, ...] = ()
+
+
+class LineBuffer:
+    """Cut a byte stream into runs of complete lines of at most *max_bytes* each.
+
+    The rest of an over-long line is dropped up to its newline; the next line is intact. Memory is
+    bounded by *max_bytes* and one chunk.
+    """
+
+    def __init__(self, max_bytes: int) -> None:
+        self._max_bytes = max_bytes
+        self._carry = bytearray()  # not a list: a slow drip would make one of millions of bytes
+        self._carried = 0
+
+    def feed(self, chunk: bytes) -> Lines:
+        """Add *chunk* and return the lines it completes."""
+        end = chunk.rfind(b"\n") + 1
+        if not end:
+            self._hold(chunk)
+            return Lines(b"")
+        block, skipped = self._complete(chunk[:end])
+        self._hold(chunk[end:])
+        return Lines(block, skipped)
+
+    def close(self) -> Lines:
+        """Return the last line, which no newline ended."""
+        return self.feed(b"\n") if self._carried else Lines(b"")
+
+    def _hold(self, rest: bytes) -> None:
+        self._carried += len(rest)
+        if self._carried > self._max_bytes:
+            self._carry = bytearray()  # only the length of a line this long is still of use
+        else:
+            self._carry += rest
+
+    def _complete(self, block: bytes) -> tuple[bytes, tuple[int, ...]]:
+        """Join the carried start of a line with *block*, which ends one."""
+        carried, carry = self._carried, self._carry
+        self._carried, self._carry = 0, bytearray()
+        first = block.index(b"\n")
+        if carried + first > self._max_bytes:
+            rest, skipped = self._short_lines(block[first + 1 :])
+            return rest, (carried + first, *skipped)
+        return self._short_lines(b"".join((carry, block)) if carry else block)
+
+    def _short_lines(self, block: bytes) -> tuple[bytes, tuple[int, ...]]:
+        if len(block) <= self._max_bytes + 1:
+            return block, ()
+        lines = block.split(b"\n")[:-1]
+        kept = [line for line in lines if len(line) <= self._max_bytes]
+        skipped = tuple(len(line) for line in lines if len(line) > self._max_bytes)
+        return (b"".join(line + b"\n" for line in kept) if skipped else block), skipped

@@ -1,0 +1,213 @@
+"""Read a run's log back: the fold from entries to what is known of the run.
+
+The fold is total: any prefix of a log gives a record, and the same entries give the same record.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import assert_never
+
+import msgspec
+
+from capsule_runtime.core import facts
+from capsule_runtime.core.journal import EntryKind, Position
+from capsule_runtime.core.outcome import OUTCOME_OF, Outcome, Reason
+from capsule_runtime.core.run import Progress
+from capsule_runtime.core.turns import Turns
+from capsule_runtime.events import (
+    Event,
+    Session,
+    Text,
+    Thinking,
+    ToolCall,
+    TurnEnd,
+    TurnFailed,
+    Usage,
+)
+from capsule_runtime.frames import ArtifactFrame, Frame, StatusFrame, TextFrame, ThinkingFrame
+from capsule_runtime.messages import Message
+
+_facts = msgspec.json.Decoder(facts.Fact)
+_frames = msgspec.json.Decoder(Frame)
+
+
+def decode_facts(body: bytes) -> list[facts.Fact]:
+    """Return the facts of one row."""
+    return _facts.decode_lines(body)
+
+
+def decode_frames(body: bytes) -> list[Frame]:
+    """Return the frames of one row."""
+    return _frames.decode_lines(body)
+
+
+class Record:
+    """What a run's log says so far. `apply` takes its rows in order."""
+
+    def __init__(self) -> None:
+        self.created: facts.Created | None = None
+        self.attempt: facts.AttemptStarted | None = None
+        self.launched: facts.Launched | None = None
+        self.stop: facts.StopAsked | None = None
+        self.exited: facts.Exited | None = None
+        self.tree: facts.TreeEmpty | None = None
+        self.ended: facts.Ended | None = None
+        self.terminal: TurnEnd | TurnFailed | None = None
+        self.session: Session | None = None
+        self.final: StatusFrame | None = None
+        self.memory: bytes | None = None
+        self.kill_started = False
+        self.tool_calls = 0
+        self.tokens: int | None = None
+        self.turns = Turns()
+        self.position = Position()
+        self._removal_owed = False
+        self._settled: tuple[Reason, str] | None = None
+
+    @classmethod
+    def fold(cls, rows: Iterable[tuple[EntryKind, bytes]]) -> Record:
+        """Return the record of the whole log *rows*."""
+        record = cls()
+        for kind, body in rows:
+            record.apply(kind, body)
+        return record
+
+    @property
+    def state(self) -> str:
+        """Return the run's state in one word."""
+        if self.ended is not None:
+            return "ended"
+        if self.stop is not None or self.terminal is not None:
+            return "stopping"
+        return "running" if self.launched is not None else "starting"
+
+    @property
+    def reason(self) -> Reason | None:
+        """Return the first reason on record."""
+        return self._settled[0] if self._settled else None
+
+    @property
+    def outcome(self) -> Outcome | None:
+        """Return how the run ended, or None while it has not."""
+        return self.ended.outcome if self.ended else None
+
+    @property
+    def message(self) -> Message | None:
+        """Return the task as it was given."""
+        return self.created.message if self.created else None
+
+    @property
+    def progress(self) -> Progress:
+        """Return what a run needs to know to write on."""
+        reason, message = self._settled or (None, "")
+        return Progress(
+            position=self.position,
+            turns=self.turns.counted,
+            tool_calls=self.tool_calls,
+            session=self.session.id if self.session else None,
+            removal_owed=self._removal_owed,
+            reason=reason,
+            message=message,
+            result=self.terminal.result if isinstance(self.terminal, TurnEnd) else "",
+            kill_started=self.kill_started,
+        )
+
+    def apply(self, kind: EntryKind, body: bytes) -> None:
+        """Take the next row of the log."""
+        match kind:
+            case EntryKind.FRAMES:
+                for frame in decode_frames(body):
+                    self._apply_frame(frame)
+            case EntryKind.FACTS:
+                for fact in decode_facts(body):
+                    self._apply_fact(fact)
+            case _:
+                assert_never(kind)
+
+    def apply_entry(self, entry: Frame | facts.Fact) -> None:
+        """Take the next entry as a value."""
+        if isinstance(entry, Frame):
+            self._apply_frame(entry)
+        else:
+            self._apply_fact(entry)
+
+    def _apply_frame(self, frame: Frame) -> None:
+        self.position = Position(frame.seq, frame.seq)
+        match frame:
+            case TextFrame():
+                self._removal_owed = not frame.final
+            case ArtifactFrame():
+                self.turns.close()
+            case StatusFrame():
+                self.final = frame if frame.final else None
+            case ThinkingFrame():
+                pass
+            case _:
+                assert_never(frame)
+
+    def _apply_fact(self, fact: facts.Fact) -> None:
+        self.position = Position(fact.seq, self.position.frame)
+        match fact:
+            case facts.Created():
+                self.created = fact
+            case facts.AttemptStarted():
+                self.attempt = fact
+            case facts.Launched():
+                self.launched = fact
+            case facts.Said():
+                self._apply_event(fact.event)
+            case facts.Remembered():
+                self.memory = fact.data
+            case facts.StopAsked():
+                self._apply_stop(fact)
+            case facts.KillStarted():
+                self.kill_started = True
+            case facts.Exited():
+                self.exited = fact
+            case facts.TreeEmpty():
+                self.tree = fact
+            case facts.Ended():
+                self.ended = fact
+                self._settled = (fact.reason, fact.message)
+            case facts.Noted() | facts.Recovered():
+                pass
+            case _:
+                assert_never(fact)
+
+    def _apply_stop(self, fact: facts.StopAsked) -> None:
+        self.stop = self.stop or fact
+        reason = self.reason
+        refines = fact.reason is Reason.KILLED and reason and OUTCOME_OF[reason] is Outcome.CANCELED
+        if reason is None or refines:
+            self._settled = (fact.reason, fact.message)
+
+    def _apply_event(self, event: Event) -> None:
+        if isinstance(event, (Text, ToolCall)):
+            self.turns.saw_whole(event.answer)
+            self.tool_calls += isinstance(event, ToolCall)
+        elif isinstance(event, Thinking) and event.answer is not None:
+            self.turns.saw_answer(event.answer)
+        elif isinstance(event, Session):
+            self.session = event
+        elif isinstance(event, Usage):
+            self._apply_usage(event)
+        elif isinstance(event, (TurnEnd, TurnFailed)):
+            self._apply_terminal(event)
+
+    def _apply_usage(self, event: Usage) -> None:
+        parts = (event.input_tokens, event.output_tokens)
+        if all(part is None for part in parts):
+            return
+        tokens = sum(part or 0 for part in parts)
+        self.tokens = tokens if event.scope == "total" else (self.tokens or 0) + tokens
+
+    def _apply_terminal(self, event: TurnEnd | TurnFailed) -> None:
+        self.terminal = event
+        self.turns.close()
+        if self._settled is None:
+            match event:
+                case TurnEnd():
+                    self._settled = (Reason.COMPLETED, "")
+                case TurnFailed(kind, message):
+                    self._settled = (Reason(kind.value), message)

@@ -1,0 +1,200 @@
+"""capsule.toml to `Manifest`. Unknown keys are refused, with the nearest name."""
+
+from __future__ import annotations
+
+import difflib
+import re
+import tomllib
+from collections.abc import Sequence
+from typing import Annotated, Any, Literal, NoReturn
+
+import msgspec
+from msgspec import Meta, Struct, field
+
+from capsule_runtime.core.units import DURATION_PATTERN, SIZE_PATTERN, parse_duration, parse_size
+from capsule_runtime.errors import ManifestError
+
+MANIFEST_NAME = "capsule.toml"
+
+Name = Annotated[str, Meta(pattern=r"^[a-z0-9][a-z0-9._-]{0,63}$")]
+Duration = Annotated[str, Meta(pattern=DURATION_PATTERN, description="like 90s, 15m, 1h30m")]
+Size = Annotated[str, Meta(pattern=SIZE_PATTERN, description="like 512KiB, 64MiB, 2GiB")]
+VersionRange = Annotated[
+    str,
+    Meta(
+        pattern=r"^((==|>=|<=|<|>)\d+(\.\d+)*(,(==|>=|<=|<|>)\d+(\.\d+)*)*)?$",
+        description="like >=2.1,<3",
+    ),
+]
+
+
+class Harness(Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
+    """The agent program and how it is started."""
+
+    driver: str
+    command: tuple[str, ...] = ()
+    """An element that begins with ./ is a path inside the capsule; a bare first one is on PATH."""
+    args: tuple[str, ...] = ()
+    model: str | None = None
+    system_prompt: str | None = None
+    system_prompt_file: str | None = None
+    version: VersionRange = ""
+    config: dict[str, Any] = field(default_factory=dict[str, Any])
+    """Whatever the driver understands; the driver checks it."""
+
+
+class Workdir(Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
+    """What the capsule wants to do with the work directory."""
+
+    mode: Literal["rw", "ro"] = "rw"
+
+
+class Idle(Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
+    """How long the harness may be silent, by what it is doing."""
+
+    first_token: Duration = "5m"
+    streaming: Duration = "3m"
+    tool: Duration = "30m"
+    rate_limited: Duration = "10m"
+
+
+class Limits(Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
+    """What a run may use before it is stopped."""
+
+    wall: Duration = "1h"
+    grace: Duration = "5s"
+    output: Size = "256MiB"
+    line: Size = "16MiB"
+    idle: Idle = field(default_factory=Idle)
+
+    def in_units(self) -> dict[str, float]:
+        """Return every limit by name, in seconds and bytes."""
+        return {
+            "wall_seconds": parse_duration(self.wall),
+            "grace_seconds": parse_duration(self.grace),
+            "output_bytes": parse_size(self.output),
+            "line_bytes": parse_size(self.line),
+            "idle_first_token_seconds": parse_duration(self.idle.first_token),
+            "idle_streaming_seconds": parse_duration(self.idle.streaming),
+            "idle_tool_seconds": parse_duration(self.idle.tool),
+            "idle_rate_limited_seconds": parse_duration(self.idle.rate_limited),
+        }
+
+
+class Manifest(Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
+    """A capsule, as its author describes it."""
+
+    name: Name
+    harness: Harness
+    version: str = "0.0.0"
+    description: str = ""
+    workdir: Workdir = field(default_factory=Workdir)
+    limits: Limits = field(default_factory=Limits)
+
+
+def parse_manifest(text: str, path: str) -> Manifest:
+    """Read the manifest *text* of the file *path*.
+
+    Raises:
+        ManifestError: it is not TOML, or says what no manifest may say; names file, line and key.
+    """
+    try:
+        raw = tomllib.loads(text)
+    except tomllib.TOMLDecodeError as exc:
+        raise ManifestError(
+            "E-MAN-001", f"{path}: {exc}", "See `capsule init` for a sample."
+        ) from exc
+    try:
+        return msgspec.convert(raw, Manifest)
+    except msgspec.ValidationError as exc:
+        _refuse(str(exc), text, path)
+
+
+def convert_config(config: dict[str, Any], kind: type[Struct], path: str, text: str = "") -> Struct:
+    """Check `[harness.config]` against what the driver understands.
+
+    Raises:
+        ManifestError: a key is unknown or a value has the wrong type.
+    """
+    try:
+        return msgspec.convert(config, kind)
+    except msgspec.ValidationError as exc:
+        _refuse(
+            str(exc).replace("`$", "`$.harness.config"), text, path, known=kind.__struct_fields__
+        )
+
+
+def manifest_schema() -> dict[str, Any]:
+    """Return the JSON Schema of capsule.toml."""
+    return msgspec.json.schema(Manifest)
+
+
+def _refuse(problem: str, text: str, path: str, known: Sequence[str] = ()) -> NoReturn:
+    """Say *problem*, which msgspec found, in terms of the file."""
+    what, _, where = problem.partition(" - at ")
+    table = where.strip("`").removeprefix("$").removeprefix(".")
+    if unknown := re.match(r"Object contains unknown field `(.+)`", what):
+        name = unknown[1]
+        near = difflib.get_close_matches(name, known or _fields_of(table), n=1)
+        hint = (
+            f"Did you mean {near[0]!r}?"
+            if near
+            else f"Known here: {', '.join(known or _fields_of(table))}."
+        )
+        key = f"{table}.{name}" if table else name
+        raise ManifestError("E-MAN-002", f"{_place(text, path, key)}: unknown key {key!r}", hint)
+    if missing := re.match(r"Object missing required field `(.+)`", what):
+        key = f"{table}.{missing[1]}" if table else missing[1]
+        raise ManifestError(
+            "E-MAN-003",
+            f"{_place(text, path, table)}: {key!r} is missing",
+            f"Write {missing[1]} = … there.",
+        )
+    raise ManifestError(
+        "E-MAN-004",
+        f"{_place(text, path, table)}: {table or 'the manifest'}: {what}",
+        _hint_for(table),
+    )
+
+
+_TABLES: dict[str, type[Struct]] = {
+    "": Manifest,
+    "harness": Harness,
+    "workdir": Workdir,
+    "limits": Limits,
+    "limits.idle": Idle,
+}
+
+
+def _fields_of(table: str) -> tuple[str, ...]:
+    return _TABLES[table].__struct_fields__ if table in _TABLES else ()
+
+
+def _hint_for(key: str) -> str:
+    table, _, name = key.rpartition(".")
+    if table == "limits.idle" or key in ("limits.wall", "limits.grace"):
+        return 'Durations are written like "90s", "15m" or "1h30m".'
+    if key in ("limits.output", "limits.line"):
+        return 'Sizes are written like "512KiB", "64MiB" or "2GiB".'
+    return f"`capsule schema manifest` describes {name or 'every key'}."
+
+
+def _place(text: str, path: str, key: str) -> str:
+    """Return *path* and, where it can be found, the line of *key*."""
+    line = _line_of(text, re.sub(r"\[.*?\]", "", key))
+    return f"{path}:{line}" if line else path
+
+
+def _line_of(text: str, key: str) -> int | None:
+    """Find the line that sets *key*, a dotted path, or else the one that opens its table."""
+    table, opened = "", None
+    for number, line in enumerate(text.splitlines(), 1):
+        if header := re.match(r"\s*\[\[?\s*([^\]]+?)\s*\]", line):
+            table = re.sub(r"\s*\.\s*|\"|'", lambda m: "." if "." in m[0] else "", header[1])
+        elif entry := re.match(r"\s*([\w.\"'-]+)\s*=", line):
+            found = f"{table}.{entry[1]}".strip(".").replace('"', "").replace("'", "")
+            if found == key:
+                return number
+        if table == key and opened is None:
+            opened = number
+    return opened

@@ -1,0 +1,69 @@
+"""End the runs whose owner died: their one final status is written by whoever finds them."""
+
+from __future__ import annotations
+
+from functools import partial
+
+from capsule_runtime.core.facts import Recovered
+from capsule_runtime.core.journal import Append
+from capsule_runtime.core.log import Record
+from capsule_runtime.core.outcome import Reason
+from capsule_runtime.core.run import Action, Run
+from capsule_runtime.errors import StoreError
+from capsule_runtime.host.clock import Clock
+from capsule_runtime.host.feed import whole_log
+from capsule_runtime.host.locks import take
+from capsule_runtime.host.run_log import RunLog
+from capsule_runtime.host.state import warden_lock
+from capsule_runtime.host.store import Store
+
+BURIAL_SECONDS = 15.0
+"""How long a dead owner's warden may take to bury what it had started."""
+
+
+async def recover(store: Store, clock: Clock, by: str) -> list[str]:
+    """End every run that a dead supervisor left, once its tree is buried; return their ids.
+
+    A run whose tree is still being buried is left for the next one who looks.
+    """
+    ended: list[str] = []
+    for owner in {row.owner for row in store.live_runs_of_dead_owners()}:
+        if owner is not None:
+            ended += await _recover_from(store, clock, owner, by)
+    return ended
+
+
+async def _recover_from(store: Store, clock: Clock, owner: str, by: str) -> list[str]:
+    """Take the dead owner's place: its own lock first, then its warden's."""
+    own_lock = await take(store.owner_lock(owner), 0)
+    if own_lock is None:
+        return []  # it lives after all, or somebody else recovers from it
+    with own_lock:
+        buried = await take(warden_lock(store.state, owner), BURIAL_SECONDS)
+        if buried is None:
+            return []
+        with buried:
+            left = [row.id for row in store.live_runs_of_dead_owners() if row.owner == owner]
+            return [run for run in left if await _end(store, clock, run, by)]
+
+
+async def _end(store: Store, clock: Clock, run: str, by: str) -> bool:
+    """Write the end of *run*. A reason that is on record already stays the reason."""
+    tail = await store.claim(run)
+    record = Record.fold((row.kind, row.body) for row in whole_log(partial(store.read, run)))
+    log = RunLog(store, tail, record)
+    state = Run(run, record.created.context if record.created else "", record.progress)
+    moment = clock.moment()
+    actions: list[Action] = [
+        *state.record(lambda seq, at, id: Recovered(seq, at, id, by), moment),
+        *state.fail(Reason.LOST, "the supervisor died while the run was going on", moment),
+    ]
+    try:
+        await log.write([action for action in actions if isinstance(action, Append)])
+    except StoreError as exc:
+        if exc.code != "E-STO-008":
+            raise
+        return False  # somebody else ended it first
+    finally:
+        log.close()
+    return True

@@ -1,0 +1,161 @@
+"""A request to run a capsule, and all that can be said of it before anything is started."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from msgspec import Struct
+
+from capsule_runtime.core.outcome import Reason
+from capsule_runtime.errors import ContainmentError, UsageError
+from capsule_runtime.host.capsule import Capsule, Task, load_capsule, plan_launch
+from capsule_runtime.host.state import default_state, places_of
+from capsule_runtime.messages import Message
+
+TIERS = ("sealed", "scoped", "advisory")
+TIER = "advisory"
+"""The tier that runs get: the environment is built from nothing, the tree is buried, no walls."""
+
+
+@dataclass(frozen=True, slots=True)
+class RunRequest:
+    """What to run, on what, and how far to trust it."""
+
+    capsule: Path
+    message: Message
+    workdir: Path
+    context: str | None = None
+    """A conversation to go on with; None makes a new one."""
+    model: str | None = None
+    args: tuple[str, ...] = ()
+    """Words added to the harness's own arguments."""
+    env: Mapping[str, str] = field(default_factory=dict[str, str])
+    wall_seconds: float | None = None
+    """Lowers the manifest's wall limit; it never raises it."""
+    containment: str | None = None
+    """The weakest tier that will do: sealed, scoped or advisory. None means scoped."""
+
+
+@dataclass(frozen=True, slots=True)
+class Ready:
+    """A request that was checked: the capsule was read, and its limits are known."""
+
+    capsule: Capsule
+    request: RunRequest
+    workdir: Path
+    limits: dict[str, float]
+
+
+class Plan(Struct, frozen=True):
+    """What a run would be: everything but its ids. Nothing was started."""
+
+    capsule: str
+    version: str
+    folder: str
+    driver: str
+    argv: tuple[str, ...]
+    env: dict[str, str]
+    """The names of the variables the harness gets, and where each value comes from."""
+    workdir: str
+    workdir_mode: str
+    containment: str
+    caveats: tuple[str, ...]
+    limits: dict[str, float]
+    model: str | None
+    context: str | None
+    usage: str
+
+
+def check_request(request: RunRequest) -> Ready:
+    """Read the capsule and check that it can run here as asked.
+
+    Raises:
+        UsageError: no capsule, no such work directory, a bad name.
+        ManifestError: the manifest is wrong.
+        HarnessError: the driver is not installed.
+        ContainmentError: the tier cannot be had.
+    """
+    capsule = load_capsule(request.capsule)
+    _check_tier(request.containment or "scoped")
+    workdir = Path(os.path.abspath(request.workdir))
+    if not workdir.is_dir():
+        raise UsageError(
+            "E-USE-011", f"the work directory {workdir} is not a folder", "Name one with --workdir."
+        )
+    limits = capsule.manifest.limits.in_units()
+    if request.wall_seconds is not None:
+        limits["wall_seconds"] = min(limits["wall_seconds"], request.wall_seconds)
+    return Ready(capsule, request, workdir, limits)
+
+
+def plan_run(request: RunRequest, state: Path | None = None) -> Plan:
+    """Return what `start` would do with *request*; start nothing and write nothing.
+
+    Raises:
+        CapsuleError: the same that `start` would raise.
+    """
+    ready = check_request(request)
+    capsule, manifest = ready.capsule, ready.capsule.manifest
+    places = places_of(state or default_state(), "RUN", "CONTEXT", ready.workdir)
+    task = Task(
+        run="RUN",
+        context=request.context or "CONTEXT",
+        message=request.message,
+        args=request.args,
+        env=request.env,
+        model=request.model,
+        session=None,
+        memory=None,
+        limits=ready.limits,
+    )
+    launch = plan_launch(capsule, places, task)
+    return Plan(
+        capsule=manifest.name,
+        version=manifest.version,
+        folder=str(capsule.folder),
+        driver=manifest.harness.driver,
+        argv=launch.argv,
+        env={name: _origin(name, request.env, launch.plan.env) for name in sorted(launch.env)},
+        workdir=str(ready.workdir),
+        workdir_mode=manifest.workdir.mode,
+        containment=TIER,
+        caveats=caveats_of(ready),
+        limits=ready.limits,
+        model=request.model or manifest.harness.model,
+        context=request.context,
+        usage=capsule.driver.describe().usage,
+    )
+
+
+def caveats_of(ready: Ready) -> tuple[str, ...]:
+    """Return what a person should know about this run's walls, in plain words."""
+    caveats = ["advisory: the harness has your user's rights on files and network"]
+    if ready.capsule.manifest.workdir.mode == "ro":
+        caveats.append("the capsule promises to only read the work directory; nothing enforces it")
+    return tuple(caveats)
+
+
+def _origin(name: str, given: Mapping[str, str], planned: Mapping[str, str]) -> str:
+    if name in given:
+        return "caller"
+    return "driver" if name in planned else "runtime"
+
+
+def _check_tier(floor: str) -> None:
+    if floor not in TIERS:
+        raise UsageError(
+            "E-USE-012", f"{floor!r} is not a containment tier; the tiers are {', '.join(TIERS)}"
+        )
+    if floor != TIER:
+        raise ContainmentError(
+            "E-CAP-001",
+            f"containment {floor!r} cannot be had: this version enforces no walls on files or network",
+            "Pass --containment advisory to run with your user's own rights.",
+        )
+
+
+STOP_REASONS = frozenset({Reason.INTERRUPTED, Reason.KILLED, Reason.HANG_UP, Reason.TERMINATED})
+"""The reasons for which a person or the system asks a run to stop."""

@@ -1,0 +1,305 @@
+"""Many runs under one roof: start them, follow them, end them. The embedding API.
+
+A supervisor owns the runs it starts: only it writes their logs. However it ends, also by SIGKILL,
+no process of any of its runs is left alive.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Iterator
+from contextlib import AsyncExitStack, asynccontextmanager
+from functools import partial
+from pathlib import Path
+
+import anyio
+import anyio.abc
+
+from capsule_runtime.attempt import Attempt, Host
+from capsule_runtime.core.chain import Row
+from capsule_runtime.core.facts import AttemptStarted, Created
+from capsule_runtime.core.index import index_row
+from capsule_runtime.core.journal import Append
+from capsule_runtime.core.limits import Limits
+from capsule_runtime.core.log import Record
+from capsule_runtime.core.outcome import Reason
+from capsule_runtime.core.run import Run
+from capsule_runtime.errors import HostError, StoreError, UsageError
+from capsule_runtime.host.capsule import Launch, Places, Task, plan_launch
+from capsule_runtime.host.clock import Clock, SystemClock, new_id
+from capsule_runtime.host.control import Doorbell, open_doorbell
+from capsule_runtime.host.feed import whole_log
+from capsule_runtime.host.hub import Hub
+from capsule_runtime.host.locks import try_take
+from capsule_runtime.host.process import open_warden
+from capsule_runtime.host.rows import ContextBusy, ContextDiffers, ContextRow
+from capsule_runtime.host.run_log import RunLog, rows_of
+from capsule_runtime.host.state import default_state, doorbell, places_of, warden_door, warden_lock
+from capsule_runtime.host.store import Store, open_store
+from capsule_runtime.recovery import recover
+from capsule_runtime.request import TIER, Ready, RunRequest, check_request
+
+URGENT_GRACE_SECONDS = 4.0
+"""The grace when the supervisor itself is told to stop: a CI runner waits 7.5 s in all."""
+CLOSE_SECONDS = 6.5
+"""How long closing waits for the runs' recorded ends; then it cuts their lifeline."""
+
+
+class ActiveRun:
+    """A run of this supervisor, from its start on."""
+
+    def __init__(self, log: RunLog, context: str, attempt: Attempt, store: Store) -> None:
+        self.id = log.run
+        self.context = context
+        self._log = log
+        self._attempt = attempt
+        self._store = store
+        self._ended = anyio.Event()
+        self._failures: list[StoreError] = []
+
+    def follow(self, after: int = 0) -> AsyncIterator[Row]:
+        """Yield the rows of the log beyond entry *after* as they are committed, until the end."""
+        return self._log.feed.follow(after)
+
+    async def wait(self) -> Record:
+        """Wait for the end and return what the whole log says.
+
+        Raises:
+            StoreError: the log could not be written to its end.
+        """
+        await self._ended.wait()
+        for failure in self._failures:
+            raise failure
+        rows = whole_log(partial(self._store.read, self.id))
+        return Record.fold((row.kind, row.body) for row in rows)
+
+    async def stop(self, reason: Reason, message: str = "", *, grace: float | None = None) -> None:
+        """Ask the run to stop; return once that is on record. The first reason is the outcome's.
+
+        *grace* shortens what the harness is given to leave, in seconds; `Reason.KILLED` gives none.
+
+        Raises:
+            StoreError: the log cannot be written.
+        """
+        if not self._ended.is_set():
+            await self._attempt.ask_stop(reason, message, grace=grace)
+
+    async def carry_out(
+        self, launch: Launch, places: Places, started: Callable[[int, str, str], AttemptStarted]
+    ) -> None:
+        """Do the attempt, to its recorded end. Called once, by the supervisor."""
+        try:
+            await self._attempt.carry_out(launch, places, started)
+        except* StoreError as group:
+            # One run's log is lost; the supervisor and its other runs go on.
+            self._failures = list(_leaves(group))
+        finally:
+            self._log.close()
+            self._ended.set()
+
+
+class Supervisor:
+    """The owner of the runs it starts. `open_supervisor` makes one."""
+
+    def __init__(self, store: Store, host: Host, tasks: anyio.abc.TaskGroup, id: str) -> None:
+        self.id = id
+        self._store = store
+        self._host = host
+        self._tasks = tasks
+        self._runs: dict[str, ActiveRun] = {}
+        self._shelters: set[anyio.CancelScope] = set()
+
+    async def start(self, request: RunRequest) -> ActiveRun:
+        """Record a run and begin its launch. Errors before that leave nothing behind.
+
+        Raises:
+            UsageError: what is asked for cannot be; E-USE-010, the context is busy.
+            ManifestError: the manifest is wrong.
+            HarnessError: the driver or the harness's program is not here.
+            ContainmentError: the tier cannot be had.
+            StoreError: the log cannot be written.
+        """
+        ready = check_request(request)
+        run, context = new_id("run"), self._context_for(ready)
+        places = places_of(self._store.state, run, context.uuid, ready.workdir)
+        session = context.session if ready.capsule.driver.describe().resumes else None
+        task = Task(
+            run=run,
+            context=context.name,
+            message=request.message,
+            args=request.args,
+            env=request.env,
+            model=request.model,
+            session=session,
+            memory=context.memory,
+            limits=ready.limits,
+        )
+        launch = plan_launch(ready.capsule, places, task)
+        state = Run(run, context.name)
+        log = await self._create(state, ready, context)
+        attempt = Attempt(self._host, state, log, ready.capsule.driver, Limits.of(ready.limits))
+        active = self._runs[run] = ActiveRun(log, context.name, attempt, self._store)
+        started = partial(_attempt_started, self.id, ready, launch, session)
+        self.shelter(partial(active.carry_out, launch, places, started), run)
+        return active
+
+    def shelter(self, work: Callable[[], Awaitable[None]], run: str | None = None) -> None:
+        """Begin *work* out of reach of the caller's cancellation; `close` ends it."""
+        self._tasks.start_soon(self._sheltered, work, run)
+
+    async def serve_requests(self, door: Doorbell) -> None:
+        """Do what other processes ask of our runs, for ever."""
+        while True:
+            await door.rung()
+            at = self._host.clock.moment().at
+            for request in await self._store.take_requests(self.id, at):
+                if active := self._runs.get(request.run):
+                    self.shelter(partial(active.stop, Reason(request.verb)))
+
+    async def close(self) -> None:
+        """Stop all runs as one batch, and wait for their recorded ends, within a bound."""
+        with anyio.CancelScope(shield=True):
+            with anyio.move_on_after(CLOSE_SECONDS):
+                async with anyio.create_task_group() as stops:
+                    for active in list(self._runs.values()):
+                        stops.start_soon(self._end, active)
+            for shelter in list(self._shelters):
+                shelter.cancel()
+
+    async def _end(self, active: ActiveRun) -> None:
+        await active.stop(
+            Reason.TERMINATED, "the supervisor was closed", grace=URGENT_GRACE_SECONDS
+        )
+        await active.wait()
+
+    async def _sheltered(self, work: Callable[[], Awaitable[None]], run: str | None) -> None:
+        with anyio.CancelScope(shield=True) as shelter:
+            self._shelters.add(shelter)
+            try:
+                await work()
+            finally:
+                self._shelters.discard(shelter)
+                if run is not None:
+                    self._runs.pop(run, None)
+
+    def _context_for(self, ready: Ready) -> ContextRow:
+        name, driver = ready.request.context, ready.capsule.manifest.harness.driver
+        known = self._store.context(name) if name else None
+        return known or ContextRow(
+            name=name or new_id("ctx"),
+            uuid=new_id("ctx"),
+            driver=driver,
+            created_at=self._host.clock.moment().at,
+        )
+
+    async def _create(self, state: Run, ready: Ready, context: ContextRow) -> RunLog:
+        """Write the run's first entry: from here on it exists."""
+        created = partial(_created, self.id, ready, context)
+        actions = state.record(created, self._host.clock.moment())
+        appends = [action for action in actions if isinstance(action, Append)]
+        record = Record()
+        for append in appends:
+            for entry in append.entries:
+                record.apply_entry(entry)
+        index = index_row(record)
+        assert index is not None
+        rows = rows_of(appends)
+        match await self._store.create_run(index, rows, context):
+            case ContextBusy(other):
+                raise UsageError(
+                    "E-USE-010",
+                    f"context {context.name!r} is busy with {other}",
+                    "Wait for it with --wait, interrupt it, or leave --context out.",
+                )
+            case ContextDiffers(found):
+                raise UsageError(
+                    "E-USE-013",
+                    f"context {context.name!r} belongs to the driver {found.driver!r}",
+                    "A context keeps its driver; take another context.",
+                )
+            case tail:
+                log = RunLog(self._store, tail, record, context)
+                log.feed.publish(rows)
+                return log
+
+
+@asynccontextmanager
+async def open_supervisor(
+    state: Path | None = None, *, clock: Clock | None = None
+) -> AsyncGenerator[Supervisor]:
+    """Open a supervisor on a state directory; at the end of the block all its runs are ended.
+
+    Runs that a dead supervisor left there are ended first. No signal handler is set.
+
+    Raises:
+        StoreError: the state directory cannot be used.
+    """
+    id, clock = new_id("sup"), clock or SystemClock()
+    async with AsyncExitStack() as cleanup:
+        store = open_store(state or default_state())
+        async with AsyncExitStack() as cleanup_on_failure:
+            cleanup_on_failure.push_async_exit(store)
+            lock = try_take(store.owner_lock(id))
+            if lock is None:
+                raise HostError("E-HOST-005", f"somebody holds the lock of the new supervisor {id}")
+            cleanup.callback(lock.release)
+            cleanup.push_async_exit(store)
+            cleanup_on_failure.pop_all()
+        warden = await cleanup.enter_async_context(
+            open_warden(str(warden_lock(store.state, id)), str(warden_door(store.state, id)))
+        )
+        warden.warm()
+        door = cleanup.enter_context(open_doorbell(doorbell(store.state, id), store.data_version))
+        hub = Hub()
+        cleanup.callback(hub.close)
+        tasks = await cleanup.enter_async_context(anyio.create_task_group())
+        supervisor = Supervisor(store, Host(warden, hub, clock), tasks, id)
+        try:
+            supervisor.shelter(hub.run)
+            supervisor.shelter(partial(supervisor.serve_requests, door))
+            await recover(store, clock, id)
+            yield supervisor
+        finally:
+            await supervisor.close()
+
+
+def _created(owner: str, ready: Ready, context: ContextRow, seq: int, at: str, run: str) -> Created:
+    return Created(
+        seq,
+        at,
+        run,
+        owner=owner,
+        capsule_dir=str(ready.capsule.folder),
+        manifest=ready.capsule.manifest,
+        context=context.name,
+        context_uuid=context.uuid,
+        message=ready.request.message,
+        workdir=str(ready.workdir),
+    )
+
+
+def _attempt_started(
+    owner: str, ready: Ready, launch: Launch, session: str | None, seq: int, at: str, run: str
+) -> AttemptStarted:
+    harness = ready.capsule.manifest.harness
+    return AttemptStarted(
+        seq,
+        at,
+        run,
+        attempt=1,
+        owner=owner,
+        driver=harness.driver,
+        argv=launch.argv,
+        env_names=tuple(sorted(launch.env)),
+        containment=TIER,
+        limits=ready.limits,
+        model=ready.request.model or harness.model,
+        session=session,
+    )
+
+
+def _leaves(group: BaseExceptionGroup[StoreError]) -> Iterator[StoreError]:
+    for inner in group.exceptions:
+        if isinstance(inner, BaseExceptionGroup):
+            yield from _leaves(inner)
+        else:
+            yield inner
