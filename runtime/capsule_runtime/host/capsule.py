@@ -1,0 +1,193 @@
+"""Read a capsule from disk and get ready to launch it."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from msgspec import Struct
+
+from capsule_runtime.driver import Driver, LaunchPlan, LaunchRequest, find_driver
+from capsule_runtime.errors import HarnessError, ManifestError, UsageError
+from capsule_runtime.manifest import MANIFEST_NAME, Manifest, convert_config, parse_manifest
+from capsule_runtime.messages import Message
+
+AGENT_PATH = Path(__file__).parents[1] / "agent"
+_DEFAULT_PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
+_PASSED_ON = ("LANG", "LANGUAGE", "TZ")
+
+
+@dataclass(frozen=True, slots=True)
+class Capsule:
+    """A capsule as it stands on disk, checked, with its driver."""
+
+    folder: Path
+    manifest: Manifest
+    driver: Driver
+    config: Struct
+    system_prompt: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class Places:
+    """The folders of one run and of its context. All absolute."""
+
+    run: Path
+    out: Path
+    home: Path
+    tmp: Path
+    workdir: Path
+
+
+@dataclass(frozen=True, slots=True)
+class Task:
+    """What one attempt is to do, and for whom."""
+
+    run: str
+    context: str
+    message: Message
+    args: tuple[str, ...]
+    env: Mapping[str, str]
+    model: str | None
+    session: str | None
+    memory: bytes | None
+    limits: dict[str, float]
+
+
+@dataclass(frozen=True, slots=True)
+class Launch:
+    """A harness ready to be started: absolute program, whole environment."""
+
+    argv: tuple[str, ...]
+    env: dict[str, str]
+    cwd: str
+    plan: LaunchPlan
+
+
+def load_capsule(folder: Path) -> Capsule:
+    """Read the capsule in *folder*.
+
+    Raises:
+        UsageError: there is no capsule.
+        ManifestError: its manifest is wrong.
+        HarnessError: its driver is not installed.
+    """
+    path = folder / MANIFEST_NAME
+    try:
+        text = path.read_text(encoding="utf-8")
+    except (FileNotFoundError, NotADirectoryError) as exc:
+        raise UsageError(
+            "E-USE-003",
+            f"there is no {MANIFEST_NAME} in {folder}",
+            "`capsule init DIR` writes one.",
+        ) from exc
+    except (OSError, UnicodeDecodeError) as exc:
+        raise ManifestError("E-MAN-005", f"{path} cannot be read: {exc}") from exc
+    return ready_capsule(folder, parse_manifest(text, str(path)), text)
+
+
+def ready_capsule(folder: Path, manifest: Manifest, text: str = "") -> Capsule:
+    """Find the driver for *manifest* and check what only the driver and the disk can."""
+    path = str(folder / MANIFEST_NAME)
+    driver = find_driver(manifest.harness.driver)()
+    config = convert_config(manifest.harness.config, driver.Config, path, text)
+    if manifest.harness.version and not driver.describe().version_args:
+        raise ManifestError(
+            "E-MAN-006",
+            f"{path}: harness.version is set, but the driver {manifest.harness.driver!r} cannot tell"
+            " which version a harness has",
+            "Leave harness.version out.",
+        )
+    return Capsule(folder.resolve(), manifest, driver, config, _system_prompt(folder, manifest))
+
+
+def plan_launch(capsule: Capsule, places: Places, task: Task) -> Launch:
+    """Return how the harness is started on *task*.
+
+    Raises:
+        HarnessError: its program is not on this machine, or the driver refuses.
+    """
+    harness, driver = capsule.manifest.harness, capsule.driver
+    plan = driver.launch(
+        LaunchRequest(
+            run=task.run,
+            context=task.context,
+            message=task.message,
+            command=_inside(capsule.folder, harness.command or driver.describe().command),
+            args=(*_inside(capsule.folder, harness.args), *task.args),
+            config=capsule.config,
+            home=str(places.home),
+            workdir=str(places.workdir),
+            tmp=str(places.tmp),
+            out=str(places.out),
+            agent_path=str(AGENT_PATH),
+            limits=task.limits,
+            session=task.session,
+            memory=task.memory,
+            model=task.model or harness.model,
+            system_prompt=capsule.system_prompt,
+        )
+    )
+    env = _environment(places, plan.env, task.env)
+    return Launch(
+        (_program(plan.argv[0], env["PATH"]), *plan.argv[1:]), env, str(places.workdir), plan
+    )
+
+
+def _environment(
+    places: Places, planned: Mapping[str, str], given: Mapping[str, str]
+) -> dict[str, str]:
+    """Build the harness's environment from nothing; the caller's word is the last."""
+    passed = {
+        name: value
+        for name, value in os.environ.items()
+        if name in _PASSED_ON or name.startswith("LC_")
+    }
+    return {
+        "PATH": os.environ.get("PATH", _DEFAULT_PATH),
+        **passed,
+        "HOME": str(places.home),
+        "TMPDIR": str(places.tmp),
+        "TERM": "dumb",
+        **planned,
+        **given,
+    }
+
+
+def _inside(folder: Path, words: tuple[str, ...]) -> tuple[str, ...]:
+    """Resolve the words that begin with ./ inside the capsule, whatever the work directory is."""
+    return tuple(
+        str(folder.resolve() / word[2:]) if word.startswith("./") else word for word in words
+    )
+
+
+def _program(name: str, path: str) -> str:
+    if found := shutil.which(name, path=path):
+        return os.path.abspath(found)
+    what = "is not on PATH" if os.sep not in name else "is not an executable file"
+    raise HarnessError(
+        "E-HAR-001",
+        f"the harness's program {name!r} {what}",
+        "Install it, or correct harness.command.",
+    )
+
+
+def _system_prompt(folder: Path, manifest: Manifest) -> str | None:
+    harness = manifest.harness
+    if harness.system_prompt_file is None:
+        return harness.system_prompt
+    place = f"{folder / MANIFEST_NAME}: harness.system_prompt_file"
+    if harness.system_prompt is not None:
+        raise ManifestError(
+            "E-MAN-007", f"{place}: system_prompt is set too", "Keep one of the two."
+        )
+    path = (folder / harness.system_prompt_file).resolve()
+    if not path.is_relative_to(folder.resolve()):
+        raise ManifestError("E-MAN-008", f"{place}: {path} is outside the capsule")
+    try:
+        return path.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as exc:
+        raise ManifestError("E-MAN-008", f"{place}: {path} cannot be read: {exc}") from exc

@@ -1,0 +1,82 @@
+"""The doorbell of a supervisor: another process rings it after it wrote a request.
+
+The datagram carries nothing: what is asked stands in the database, and a lost ring costs at most
+`POLL_SECONDS`. The socket lies in the state directory, which only its owner and root can enter.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import socket
+from collections.abc import Callable, Generator
+from pathlib import Path
+
+import anyio
+
+POLL_SECONDS = 1.0
+
+
+class Doorbell:
+    """The owner's end. Wait for `rung`, then look into the database."""
+
+    def __init__(self, door: socket.socket, data_version: Callable[[], int]) -> None:
+        self._door = door
+        self._data_version = data_version
+        self._seen = -1
+
+    async def rung(self) -> None:
+        """Return when somebody rang, or the database changed without a ring."""
+        while True:
+            with anyio.move_on_after(POLL_SECONDS):
+                await anyio.wait_readable(self._door)
+            rings = self._take_rings()
+            version = self._data_version()
+            changed, self._seen = version != self._seen, version
+            if rings or changed:
+                return
+
+    def _take_rings(self) -> int:
+        rings = 0
+        with contextlib.suppress(BlockingIOError):
+            while True:
+                self._door.recv(16)
+                rings += 1
+        return rings
+
+
+@contextlib.contextmanager
+def open_doorbell(path: Path, data_version: Callable[[], int]) -> Generator[Doorbell]:
+    """Hang the doorbell at *path* for as long as the block lasts."""
+    with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM | socket.SOCK_CLOEXEC) as door:
+        door.setblocking(False)
+        with _short(path) as short:
+            door.bind(short)
+        try:
+            yield Doorbell(door, data_version)
+        finally:
+            path.unlink(missing_ok=True)
+
+
+def ring_owner(path: Path) -> bool:
+    """Ring the doorbell at *path*; False when nobody is there to hear it."""
+    with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM | socket.SOCK_CLOEXEC) as bell:
+        bell.setblocking(False)
+        try:
+            with _short(path) as short:
+                bell.sendto(b"!", short)
+        except BlockingIOError:
+            return True  # so many rings are waiting that one more adds nothing
+        except (ConnectionRefusedError, FileNotFoundError):
+            return False
+    return True
+
+
+@contextlib.contextmanager
+def _short(path: Path) -> Generator[str]:
+    """Yield a name for *path* that fits into a socket address, however deep its folder lies."""
+    folder = os.open(path.parent, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        yield f"/proc/self/fd/{folder}/{path.name}"
+    finally:
+        os.close(folder)

@@ -1,0 +1,88 @@
+"""Follow a run's log by a cursor, in the process that writes it.
+
+The recent end of the log is kept in memory; whoever is further behind reads the store. So a slow
+follower costs nothing and misses nothing.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import AsyncIterator, Callable, Iterator, Sequence
+
+import anyio
+
+from capsule_runtime.core.chain import Row
+
+_TAIL_BYTES = 64 * 1024
+_ROW_OVERHEAD_BYTES = 200
+
+ReadLog = Callable[[int], Sequence[Row]]
+"""Read rows of the log that reach beyond an entry number, oldest first, a page at a time."""
+
+
+def beyond(row: Row, after: int) -> Row:
+    """Return *row* without the entries up to number *after*."""
+    return row if row.first > after else Row(after + 1, row.last, row.kind, row.since(after))
+
+
+def whole_log(read: ReadLog, after: int = 0) -> Iterator[Row]:
+    """Yield all rows beyond entry *after*, as far as they are written now."""
+    while rows := read(after):
+        for row in rows:
+            yield beyond(row, after)
+            after = row.last
+
+
+class Feed:
+    """What has been committed of one run. `publish` is called after each commit, in order."""
+
+    def __init__(self, read_log: ReadLog, head: int = 0) -> None:
+        self.head = head
+        self._read_log = read_log
+        self._tail: deque[Row] = deque()
+        self._tail_bytes = 0
+        self._changed = anyio.Event()
+        self._ended = False
+
+    def publish(self, rows: Sequence[Row]) -> None:
+        """Show committed *rows* to all followers."""
+        for row in rows:
+            self._tail.append(row)
+            self._tail_bytes += len(row.body) + _ROW_OVERHEAD_BYTES
+            self.head = row.last
+        kept = len(rows)  # a follower that was up to date finds all of the newest commit here
+        while self._tail_bytes > _TAIL_BYTES and len(self._tail) > kept:
+            self._tail_bytes -= len(self._tail.popleft().body) + _ROW_OVERHEAD_BYTES
+        self._wake()
+
+    def end(self) -> None:
+        """Say that nothing more will be published."""
+        self._ended = True
+        self._wake()
+
+    async def follow(self, after: int) -> AsyncIterator[Row]:
+        """Yield every row beyond entry *after*, until the end."""
+        while True:
+            changed = self._changed  # taken before looking: what comes later sets this very event
+            if after < self.head:
+                for row in self._rows(after):
+                    yield beyond(row, after)
+                    after = row.last
+            elif self._ended:
+                return
+            else:
+                await changed.wait()
+
+    def _rows(self, after: int) -> Sequence[Row]:
+        if not self._tail or self._tail[0].first > after + 1:
+            return self._read_log(after)
+        newest_first: list[Row] = []
+        for row in reversed(self._tail):
+            if row.last <= after:
+                break
+            newest_first.append(row)
+        return newest_first[::-1]
+
+    def _wake(self) -> None:
+        changed, self._changed = self._changed, anyio.Event()
+        changed.set()

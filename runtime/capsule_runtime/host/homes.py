@@ -1,0 +1,95 @@
+"""Files at the edge of a run: what a driver plants, what it collects, and out/result.txt.
+
+A harness may have left links, pipes or folders in its HOME and its out folder. Nothing here follows
+a link or waits on a pipe.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import stat
+from collections.abc import Generator, Iterable, Mapping
+from pathlib import Path, PurePosixPath
+
+from capsule_runtime.errors import HarnessError, HostError
+
+RESULT_NAME = "result.txt"
+_COLLECTED_BYTES = 16 * 1024 * 1024
+_FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
+
+
+def write_files(home: Path, files: Mapping[str, bytes]) -> None:
+    """Write a driver's *files* into *home*.
+
+    Raises:
+        HarnessError: a name leads out of HOME, or through a link.
+        HostError: the disk refuses.
+    """
+    for name, data in files.items():
+        try:
+            with _folder_of(home, name, create=True) as folder:
+                _replace(folder, PurePosixPath(name).name, data)
+        except OSError as exc:
+            raise HostError("E-HOST-003", f"cannot write {name!r} into {home}: {exc}") from exc
+
+
+def collect_files(home: Path, names: Iterable[str]) -> dict[str, bytes]:
+    """Return the regular files among *names* in *home*, each cut to 16 MiB; others are left out."""
+    found: dict[str, bytes] = {}
+    for name in names:
+        with contextlib.suppress(OSError), _folder_of(home, name, create=False) as folder:
+            found[name] = _read(folder, PurePosixPath(name).name)
+    return found
+
+
+def write_result(out: Path, text: str) -> None:
+    """Replace out/result.txt by *text*, durably.
+
+    Raises:
+        OSError: the disk, or what the harness left there, refuses.
+    """
+    folder = os.open(out, _FOLDER)
+    try:
+        _replace(folder, RESULT_NAME, text.encode("utf-8", "replace"))
+    finally:
+        os.close(folder)
+
+
+def _replace(folder: int, name: str, data: bytes) -> None:
+    """Write a new file and move it over *name*: a link there is replaced, never followed."""
+    fresh = f".{name}.{os.getpid()}"
+    flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
+    with contextlib.suppress(FileNotFoundError):
+        os.unlink(fresh, dir_fd=folder)
+    with open(os.open(fresh, flags, 0o600, dir_fd=folder), "wb") as file:
+        file.write(data)
+        file.flush()
+        os.fdatasync(file.fileno())
+    os.replace(fresh, name, src_dir_fd=folder, dst_dir_fd=folder)
+
+
+def _read(folder: int, name: str) -> bytes:
+    flags = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
+    with open(os.open(name, flags, dir_fd=folder), "rb") as file:
+        if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
+            raise FileNotFoundError(name)
+        return file.read(_COLLECTED_BYTES)
+
+
+@contextlib.contextmanager
+def _folder_of(home: Path, name: str, *, create: bool) -> Generator[int]:
+    """Open the folder of the file *name* beneath *home*, step by step."""
+    path = PurePosixPath(name)
+    if path.is_absolute() or ".." in path.parts or not path.name:
+        raise HarnessError("E-HAR-004", f"the driver named a file outside HOME: {name!r}")
+    with contextlib.ExitStack() as opened:
+        folder = os.open(home, _FOLDER)
+        opened.callback(os.close, folder)
+        for part in path.parent.parts:
+            if create:
+                with contextlib.suppress(FileExistsError):
+                    os.mkdir(part, 0o700, dir_fd=folder)
+            folder = os.open(part, _FOLDER, dir_fd=folder)
+            opened.callback(os.close, folder)
+        yield folder

@@ -1,0 +1,114 @@
+"""The end of a run's log, where its owner writes, and one write to it."""
+
+from __future__ import annotations
+
+import os
+import sqlite3
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass, field
+
+from capsule_runtime.core.chain import START, Link, Row, forge
+from capsule_runtime.core.index import IndexRow
+from capsule_runtime.errors import StoreError
+from capsule_runtime.host.rows import ContextRow
+from capsule_runtime.host.statements import QUERIES
+from capsule_runtime.host.store_errors import fence_lost
+
+Done = Callable[[StoreError | None], None]
+"""Called on the event loop once a write is on disk (None), or lost."""
+
+_SealedRow = tuple[int, int, int, int, bytes, bytes]
+
+
+@dataclass(slots=True, eq=False)
+class LogTail:
+    """The owner's place at the end of one run's log. Only the store gives and moves it.
+
+    *next* is the number that the next entry must have. The rest is for the writer: *end* is where
+    the chain stands, *bell* what to ring, *failure* why nothing more is written.
+    """
+
+    no: int
+    id: str
+    next: int
+    end: Link
+    bell: int
+    at_rest: bool
+    failure: StoreError | None = None
+
+    def close(self) -> None:
+        """Close the bell. For the store: the writer may still ring it."""
+        if self.bell >= 0:
+            os.close(self.bell)
+            self.bell = -1
+
+
+@dataclass(slots=True, eq=False)
+class Write:
+    """Rows for one log and what changes with them. *error* is None once it is on disk."""
+
+    tail: LogTail
+    rows: Sequence[Row]
+    index: IndexRow | None
+    context: ContextRow | None
+    done: Done
+    after_rest: bool = False
+    error: StoreError | None = None
+    before: Link = START
+    sealed: list[_SealedRow] = field(default_factory=list[_SealedRow])
+
+    @property
+    def size(self) -> int:
+        """Return the number of bytes to write."""
+        return sum(len(row.body) for row in self.rows)
+
+    def reserve(self) -> None:
+        """Take the next numbers of the log for the rows.
+
+        Raises:
+            ValueError: the rows do not carry those numbers.
+        """
+        tail, expected = self.tail, self.tail.next
+        if not self.rows:
+            raise ValueError(f"nothing to write to the log of {tail.id}")
+        for row in self.rows:
+            if row.first != expected or row.last < row.first:
+                raise ValueError(
+                    f"entries {row.first}..{row.last} do not follow {expected - 1} in {tail.id}"
+                )
+            expected = row.last + 1
+        tail.next = expected
+        self.after_rest, tail.at_rest = tail.at_rest, False
+
+    def seal(self) -> None:
+        """Chain the rows to the end of the log. If they get lost, so is the tail."""
+        tail = self.tail
+        self.before = tail.end
+        for row in self.rows:
+            digest = forge(tail.end.hash, tail.id, row)
+            tail.end = Link(row.last, digest)
+            self.sealed.append((tail.no, row.first, row.last, row.kind, row.body, digest))
+
+
+def insert(database: sqlite3.Connection, writes: Sequence[Write]) -> None:
+    """Insert what the sealed *writes* say, within the caller's transaction.
+
+    Raises:
+        StoreError: E-STO-008, a log that was at rest has moved since it was claimed.
+        sqlite3.IntegrityError: an entry number is taken.
+    """
+    for write in writes:
+        if write.after_rest and log_end(database, write.tail.no) != write.before:
+            raise fence_lost(write.tail.id, write.before.last + 1)
+    database.executemany(QUERIES["insert_rows"], [row for write in writes for row in write.sealed])
+    for write in writes:
+        if write.index is not None:
+            database.execute(QUERIES["update_run"], asdict(write.index) | {"no": write.tail.no})
+        if write.context is not None:
+            database.execute(QUERIES["keep_context"], asdict(write.context))
+
+
+def log_end(database: sqlite3.Connection, no: int) -> Link:
+    """Return where the chain of run number *no* stands."""
+    rows = database.execute(QUERIES["log_end"], {"no": no}).fetchall()
+    return Link(*rows[0]) if rows else START

@@ -1,0 +1,54 @@
+"""Where things lie on disk."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+from capsule_runtime.errors import HostError
+from capsule_runtime.host.capsule import Places
+
+STATE_VARIABLE = "CAPSULE_STATE"
+
+
+def default_state() -> Path:
+    """Return the state directory: CAPSULE_STATE, or the platform's."""
+    if given := os.environ.get(STATE_VARIABLE):
+        return Path(given).absolute()
+    from platformdirs import user_state_path  # not needed where the variable is set
+
+    return user_state_path("capsule")
+
+
+def doorbell(state: Path, supervisor: str) -> Path:
+    """Return where others ring for *supervisor*."""
+    return state / "supervisors" / f"{supervisor}.sock"
+
+
+def warden_lock(state: Path, supervisor: str) -> Path:
+    """Return the lock that is free once the warden of *supervisor* has buried every tree."""
+    return state / "supervisors" / f"{supervisor}.warden"
+
+
+def warden_door(state: Path, supervisor: str) -> Path:
+    """Return where the warden of *supervisor* listens when its supervisor is stuck."""
+    return state / "supervisors" / f"{supervisor}.warden.sock"
+
+
+def places_of(state: Path, run: str, context_uuid: str, workdir: Path) -> Places:
+    """Return the folders of *run* and of its context."""
+    own, context = state / "runs" / run, state / "contexts" / context_uuid
+    return Places(own, own / "out", context / "home", context / "tmp", workdir)
+
+
+def make_places(places: Places) -> None:
+    """Create the folders, for the owner's eyes only.
+
+    Raises:
+        HostError: the disk refuses.
+    """
+    try:
+        for folder in (places.out, places.home, places.tmp):
+            folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+    except OSError as exc:
+        raise HostError("E-HOST-004", f"cannot create the folders of the run: {exc}") from exc

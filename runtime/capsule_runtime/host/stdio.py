@@ -1,0 +1,234 @@
+"""The three streams of a harness, as the supervisor holds them."""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import os
+from collections import deque
+from collections.abc import Generator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Protocol, Self
+
+import anyio
+
+from capsule_runtime.host.hub import CHUNK_BYTES, Hub
+
+WIDE_PIPE_BYTES = 1024 * 1024
+STDERR_FILE_BYTES = 16 * 1024 * 1024
+STDERR_TAIL_BYTES = 16 * 1024
+_FILE_POLL_SECONDS = 0.02
+
+
+class Output(Protocol):
+    """One output stream of the harness, read to its end."""
+
+    async def read(self) -> bytes:
+        """Return the next chunk, or b"" at the end."""
+        ...
+
+    def writer_gone(self) -> None:
+        """Say that no process is left that could write."""
+        ...
+
+    def close(self) -> None:
+        """Release the stream."""
+        ...
+
+
+class PipeOutput:
+    """An output stream through a pipe."""
+
+    def __init__(self, hub: Hub, fd: int) -> None:
+        self._hub = hub
+        self._fd = fd
+        self._last = b"\0" * CHUNK_BYTES
+        hub.add(fd)
+
+    async def read(self) -> bytes:
+        await self._hub.pause(self._fd, self._last)
+        self._last = await self._hub.read(self._fd)
+        return self._last
+
+    def writer_gone(self) -> None:
+        """Nothing to do: the kernel ends a pipe by itself."""
+
+    def close(self) -> None:
+        self._hub.remove(self._fd)
+        os.close(self._fd)
+
+
+class FileOutput:
+    """An output stream through a file that the harness writes and we read behind it.
+
+    Some harnesses leave before a small pipe has drained; a file takes everything at once.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+        self._gone = anyio.Event()
+
+    async def read(self) -> bytes:
+        while True:
+            was_gone = self._gone.is_set()
+            if chunk := os.read(self._fd, CHUNK_BYTES):
+                return chunk
+            if was_gone:
+                return b""
+            with anyio.move_on_after(_FILE_POLL_SECONDS):
+                await self._gone.wait()
+
+    def writer_gone(self) -> None:
+        self._gone.set()
+
+    def close(self) -> None:
+        os.close(self._fd)
+        self._path.unlink(missing_ok=True)
+
+
+class Stdin:
+    """The harness's stdin: bytes wait here while the harness does not read."""
+
+    def __init__(self, fd: int) -> None:
+        os.set_blocking(fd, False)
+        self._fd: int | None = fd
+        self._pending: deque[memoryview] = deque()
+        self._wake = anyio.Event()
+        self._ends = False
+
+    def send(self, data: bytes) -> None:
+        """Queue *data*; after `end` it is dropped, because nobody reads any more."""
+        if not self._ends:
+            self._pending.append(memoryview(data))
+            self._wake.set()
+
+    def end(self) -> None:
+        """Close once all that was queued is written."""
+        self._ends = True
+        self._wake.set()
+
+    async def pump(self) -> None:
+        """Write what is queued until `end`, or until the harness stops reading for good."""
+        while self._fd is not None:
+            if self._pending:
+                await self._write(self._fd)
+            elif self._ends:
+                self.close()
+            else:
+                self._wake = anyio.Event()
+                await self._wake.wait()
+
+    def close(self) -> None:
+        """Close now; what was not written is lost."""
+        if self._fd is not None:
+            fd, self._fd = self._fd, None
+            os.close(fd)
+
+    async def _write(self, fd: int) -> None:
+        try:
+            written = os.write(fd, self._pending[0])
+        except BlockingIOError:
+            await anyio.wait_writable(fd)
+        except BrokenPipeError:
+            self.close()
+        else:
+            rest = self._pending.popleft()[written:]
+            if rest:
+                self._pending.appendleft(rest)
+
+
+class StderrLog:
+    """Keep the start of stderr in a file and its end in memory; drop the middle of a flood."""
+
+    def __init__(self, path: Path) -> None:
+        self._fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600)
+        self._room = STDERR_FILE_BYTES
+        self._tail = b""
+        self.dropped_bytes = 0
+
+    @property
+    def tail(self) -> bytes:
+        """Return the last bytes, at most `STDERR_TAIL_BYTES`."""
+        return self._tail
+
+    def write(self, chunk: bytes) -> None:
+        """Add *chunk*."""
+        self._tail = (self._tail + chunk)[-STDERR_TAIL_BYTES:]
+        kept = chunk[: self._room]
+        self._room -= len(kept)
+        self.dropped_bytes += len(chunk) - len(kept)
+        while kept:
+            kept = kept[os.write(self._fd, kept) :]
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        os.close(self._fd)
+
+
+class ChildEnds:
+    """The ends that the harness gets. Close them once it has them, so that output can end."""
+
+    def __init__(self, stdin: int, stdout: int, stderr: int) -> None:
+        self.stdin, self.stdout, self.stderr = stdin, stdout, stderr
+        self._open = True
+
+    def close(self) -> None:
+        """Close them in this process; a second time does nothing."""
+        if self._open:
+            self._open = False
+            for fd in (self.stdin, self.stdout, self.stderr):
+                os.close(fd)
+
+
+@dataclass(frozen=True, slots=True)
+class Stdio:
+    """All six ends of one harness's streams."""
+
+    stdin: Stdin
+    stdout: Output
+    stderr: Output
+    child: ChildEnds
+
+
+@contextlib.contextmanager
+def open_stdio(hub: Hub, folder: Path, *, wide_bytes: int | None = None) -> Generator[Stdio]:
+    """Open the streams of one harness.
+
+    With *wide_bytes* the stdout pipe holds that much, for harnesses that leave before a small one
+    has drained; when the system refuses, a file in *folder* stands in for the pipe.
+    """
+    with contextlib.ExitStack() as cleanup:
+        child_in, our_in = os.pipe2(os.O_CLOEXEC)
+        stdin = Stdin(our_in)
+        cleanup.callback(stdin.close)
+        stdout, child_out = _open_stdout(hub, folder, wide_bytes)
+        cleanup.callback(stdout.close)
+        our_err, child_err = os.pipe2(os.O_CLOEXEC)
+        stderr = PipeOutput(hub, our_err)
+        cleanup.callback(stderr.close)
+        child = ChildEnds(child_in, child_out, child_err)
+        cleanup.callback(child.close)
+        yield Stdio(stdin, stdout, stderr, child)
+
+
+def _open_stdout(hub: Hub, folder: Path, wide_bytes: int | None) -> tuple[Output, int]:
+    ours, childs = os.pipe2(os.O_CLOEXEC)
+    if wide_bytes is None or _widened(childs, wide_bytes):
+        return PipeOutput(hub, ours), childs
+    os.close(ours)
+    os.close(childs)
+    path = folder / "stdout"
+    childs = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_APPEND | os.O_CLOEXEC, 0o600)
+    return FileOutput(path), childs
+
+
+def _widened(fd: int, size: int) -> bool:
+    try:
+        fcntl.fcntl(fd, fcntl.F_SETPIPE_SZ, size)
+    except OSError:  # over the machine's or the user's limit
+        return False
+    return True

@@ -1,0 +1,17 @@
+"""Fixtures for all tests."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import settings
+
+# The same examples on every machine: a red build can be run again.
+settings.register_profile("same", derandomize=True, deadline=None, database=None)
+settings.load_profile("same")
+
+
+@pytest.fixture(params=["asyncio", "trio"])
+def anyio_backend(request: pytest.FixtureRequest) -> str:
+    """Run each asynchronous test on both event loops."""
+    backend: str = request.param
+    return backend

@@ -1,0 +1,75 @@
+from __future__ import annotations
+
+import pytest
+
+from capsule_runtime.core.chain import START, Link, Row, find_flaw, find_miscount, forge
+from capsule_runtime.core.journal import EntryKind
+
+ROW = Row(1, 2, EntryKind.FRAMES, b'{"seq":1}\n{"seq":2}\n')
+NEXT = Row(3, 3, EntryKind.FACTS, b'{"seq":3}\n')
+
+
+def test_the_hash_of_a_row_never_changes() -> None:
+    """Stored logs depend on it."""
+    expected = "12d2aa19b21d7720af1cd942def91135e598bad19cd534c7b9819d792587fc07"
+
+    assert forge(START.hash, "run_1", ROW).hex() == expected
+
+
+@pytest.mark.parametrize(
+    "changed",
+    [
+        Row(2, 2, ROW.kind, ROW.body),
+        Row(1, 3, ROW.kind, ROW.body),
+        Row(1, 2, EntryKind.FACTS, ROW.body),
+        Row(1, 2, ROW.kind, ROW.body + b"\n"),
+        Row(1, 2, ROW.kind, b""),
+    ],
+)
+def test_every_part_of_a_row_counts(changed: Row) -> None:
+    assert forge(START.hash, "run_1", changed) != forge(START.hash, "run_1", ROW)
+
+
+def test_the_run_and_the_row_before_count() -> None:
+    hashes = {
+        forge(START.hash, "run_1", ROW),
+        forge(START.hash, "run_2", ROW),
+        forge(bytes([1] * 32), "run_1", ROW),
+    }
+
+    assert len(hashes) == 3
+
+
+def test_a_chain_that_fits_has_no_flaw() -> None:
+    first = forge(START.hash, "run_1", ROW)
+    second = forge(first, "run_1", NEXT)
+
+    assert find_flaw(START, "run_1", ROW, first) is None
+    assert find_flaw(Link(2, first), "run_1", NEXT, second) is None
+
+
+def test_a_gap_is_named_by_the_first_missing_entry() -> None:
+    stored = forge(START.hash, "run_1", NEXT)
+
+    assert find_flaw(START, "run_1", NEXT, stored) == "entry 1 is missing"
+
+
+def test_a_row_after_another_row_than_before_is_found() -> None:
+    stored = forge(bytes([1] * 32), "run_1", NEXT)
+
+    flaw = find_flaw(Link(2, bytes([2] * 32)), "run_1", NEXT, stored)
+
+    assert flaw == "its hash does not fit its bytes and the row before it"
+
+
+@pytest.mark.parametrize(
+    ("body", "flaw"),
+    [
+        (b"1\n2\n", None),
+        (b"1\n", "it holds 1 lines and says 2"),
+        (b"1\n2\n3\n", "it holds 3 lines and says 2"),
+        (b"1\n2\n3", "its last line has no end"),
+    ],
+)
+def test_a_row_holds_as_many_lines_as_entries(body: bytes, flaw: str | None) -> None:
+    assert find_miscount(Row(1, 2, EntryKind.FRAMES, body)) == flaw
