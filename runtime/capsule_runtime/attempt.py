@@ -14,22 +14,22 @@ from typing import TypeVar, assert_never, cast
 
 import anyio
 
-from capsule_runtime.core.facts import AttemptStarted, Remembered
-from capsule_runtime.core.journal import Append, Moment
-from capsule_runtime.core.limits import Deadlines, GraceOver, LimitPassed, Limits
-from capsule_runtime.core.lines import LineBuffer, Lines
-from capsule_runtime.core.outcome import Reason
-from capsule_runtime.core.run import (
+from capsule_runtime.core.actions import (
     Action,
     Burial,
     Bury,
     Interrupt,
     Reply,
-    Run,
-    State,
     WindDown,
     WriteResult,
 )
+from capsule_runtime.core.facts import AttemptStarted, Remembered
+from capsule_runtime.core.journal import Append, Moment
+from capsule_runtime.core.limits import Deadlines, GraceOver, LimitPassed, Limits
+from capsule_runtime.core.lines import LineBuffer, Lines
+from capsule_runtime.core.outcome import Reason
+from capsule_runtime.core.run import Run
+from capsule_runtime.core.states import State
 from capsule_runtime.core.units import show_size
 from capsule_runtime.driver import Driver, Said
 from capsule_runtime.errors import HarnessError, HostError
@@ -300,6 +300,7 @@ class Attempt:
     async def _decide(self, decide: Callable[[Moment], list[Action]]) -> None:
         async with self._deciding:
             await self._perform(decide(self._host.clock.moment()))
+        await self._log.settled()
 
     async def _perform(self, actions: list[Action]) -> None:
         """Perform *actions* in order; what stands before an act is committed before it."""
@@ -308,10 +309,12 @@ class Attempt:
             if isinstance(action, Append):
                 appends.append(action)
                 continue
-            await self._log.write(appends)
+            self._log.put(appends)
             appends = []
+            await self._log.settled()
             self._act(action)
-        await self._log.write(appends)
+        self._log.put(appends)
+        await self._log.room()
         if self._troubles:
             # What went wrong in an act is noted behind the entries that were numbered before it.
             troubles, self._troubles = self._troubles, []

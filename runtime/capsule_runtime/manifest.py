@@ -5,8 +5,8 @@ from __future__ import annotations
 import difflib
 import re
 import tomllib
-from collections.abc import Sequence
-from typing import Annotated, Any, Literal, NoReturn
+from collections.abc import Mapping
+from typing import Annotated, Any, Literal, NoReturn, get_args, get_origin, get_type_hints
 
 import msgspec
 from msgspec import Meta, Struct, field
@@ -16,13 +16,14 @@ from capsule_runtime.errors import ManifestError
 
 MANIFEST_NAME = "capsule.toml"
 
-Name = Annotated[str, Meta(pattern=r"^[a-z0-9][a-z0-9._-]{0,63}$")]
+# The look-ahead: `$` alone lets a newline pass.
+Name = Annotated[str, Meta(pattern=r"^[a-z0-9][a-z0-9._-]{0,63}$(?!\n)")]
 Duration = Annotated[str, Meta(pattern=DURATION_PATTERN, description="like 90s, 15m, 1h30m")]
 Size = Annotated[str, Meta(pattern=SIZE_PATTERN, description="like 512KiB, 64MiB, 2GiB")]
 VersionRange = Annotated[
     str,
     Meta(
-        pattern=r"^((==|>=|<=|<|>)\d+(\.\d+)*(,(==|>=|<=|<|>)\d+(\.\d+)*)*)?$",
+        pattern=r"^((==|>=|<=|<|>)\d+(\.\d+)*(,(==|>=|<=|<|>)\d+(\.\d+)*)*)?$(?!\n)",
         description="like >=2.1,<3",
     ),
 ]
@@ -107,7 +108,7 @@ def parse_manifest(text: str, path: str) -> Manifest:
     try:
         return msgspec.convert(raw, Manifest)
     except msgspec.ValidationError as exc:
-        _refuse(str(exc), text, path)
+        _refuse(str(exc), raw, text, path, _TABLES)
 
 
 def convert_config(config: dict[str, Any], kind: type[Struct], path: str, text: str = "") -> Struct:
@@ -119,9 +120,10 @@ def convert_config(config: dict[str, Any], kind: type[Struct], path: str, text: 
     try:
         return msgspec.convert(config, kind)
     except msgspec.ValidationError as exc:
-        _refuse(
-            str(exc).replace("`$", "`$.harness.config"), text, path, known=kind.__struct_fields__
-        )
+        problem = str(exc) if " - at `$" in str(exc) else f"{exc} - at `$`"
+        raw = {"harness": {"config": config}}
+        problem = problem.replace("`$", "`$.harness.config")
+        _refuse(problem, raw, text, path, {"harness.config": kind})
 
 
 def manifest_schema() -> dict[str, Any]:
@@ -129,35 +131,8 @@ def manifest_schema() -> dict[str, Any]:
     return msgspec.json.schema(Manifest)
 
 
-def _refuse(problem: str, text: str, path: str, known: Sequence[str] = ()) -> NoReturn:
-    """Say *problem*, which msgspec found, in terms of the file."""
-    what, _, where = problem.partition(" - at ")
-    table = where.strip("`").removeprefix("$").removeprefix(".")
-    if unknown := re.match(r"Object contains unknown field `(.+)`", what):
-        name = unknown[1]
-        near = difflib.get_close_matches(name, known or _fields_of(table), n=1)
-        hint = (
-            f"Did you mean {near[0]!r}?"
-            if near
-            else f"Known here: {', '.join(known or _fields_of(table))}."
-        )
-        key = f"{table}.{name}" if table else name
-        raise ManifestError("E-MAN-002", f"{_place(text, path, key)}: unknown key {key!r}", hint)
-    if missing := re.match(r"Object missing required field `(.+)`", what):
-        key = f"{table}.{missing[1]}" if table else missing[1]
-        raise ManifestError(
-            "E-MAN-003",
-            f"{_place(text, path, table)}: {key!r} is missing",
-            f"Write {missing[1]} = … there.",
-        )
-    raise ManifestError(
-        "E-MAN-004",
-        f"{_place(text, path, table)}: {table or 'the manifest'}: {what}",
-        _hint_for(table),
-    )
-
-
-_TABLES: dict[str, type[Struct]] = {
+_Tables = Mapping[str, type[Struct]]
+_TABLES: _Tables = {
     "": Manifest,
     "harness": Harness,
     "workdir": Workdir,
@@ -166,28 +141,62 @@ _TABLES: dict[str, type[Struct]] = {
 }
 
 
-def _fields_of(table: str) -> tuple[str, ...]:
-    return _TABLES[table].__struct_fields__ if table in _TABLES else ()
+def _refuse(problem: str, raw: dict[str, Any], text: str, path: str, tables: _Tables) -> NoReturn:
+    """Say *problem*, which msgspec found in *raw*, in terms of the file."""
+    what, _, where = problem.partition(" - at ")
+    table = where.strip("`").removeprefix("$").removeprefix(".")
+    if unknown := re.match(r"Object contains unknown field `(.+)`", what):
+        name, known = unknown[1], tables[table].__struct_fields__ if table in tables else ()
+        near = difflib.get_close_matches(name, known, n=1)
+        hint = f"Did you mean {near[0]!r}?" if near else f"Known here: {', '.join(known)}."
+        key = f"{table}.{name}" if table else name
+        raise ManifestError("E-MAN-002", f"{_place(text, path, key)}: unknown key {key!r}", hint)
+    if missing := re.match(r"Object missing required field `(.+)`", what):
+        key = f"{table}.{missing[1]}" if table else missing[1]
+        hint = f"Begin a table [{key}]." if key in tables else f"Write {missing[1]} = … there."
+        raise ManifestError("E-MAN-003", f"{_place(text, path, table)}: {key!r} is missing", hint)
+    what = "it is not written right" if "matching regex" in what else what
+    given = f"{table} = {_value_at(raw, table)!r}"
+    raise ManifestError(
+        "E-MAN-004", f"{_place(text, path, table)}: {given}: {what}", _hint_for(table, tables)
+    )
 
 
-def _hint_for(key: str) -> str:
+def _value_at(raw: dict[str, Any], key: str) -> object:
+    """Return the value at *key*, such as `limits.wall` or `harness.command[1]`."""
+    value: Any = raw
+    for part in re.findall(r"[^.\[\]]+", key):
+        value = value[int(part) if part.isdecimal() else part]
+    return value
+
+
+def _hint_for(key: str, tables: _Tables) -> str:
     table, _, name = key.rpartition(".")
+    kind = get_type_hints(tables[table]).get(name) if table in tables else None
+    if get_origin(kind) is Literal:
+        return f"One of {', '.join(map(repr, get_args(kind)))}."
     if table == "limits.idle" or key in ("limits.wall", "limits.grace"):
         return 'Durations are written like "90s", "15m" or "1h30m".'
     if key in ("limits.output", "limits.line"):
         return 'Sizes are written like "512KiB", "64MiB" or "2GiB".'
+    if key == "name":
+        return "A name has up to 64 lower-case letters, digits, dots, dashes and underscores."
+    if key == "harness.version":
+        return 'A range of versions is written like ">=2.1,<3".'
     return f"`capsule schema manifest` describes {name or 'every key'}."
 
 
 def _place(text: str, path: str, key: str) -> str:
-    """Return *path* and, where it can be found, the line of *key*."""
-    line = _line_of(text, re.sub(r"\[.*?\]", "", key))
+    """Return *path* and the line of *key*, or else of the nearest table that holds it."""
+    key = re.sub(r"\[.*?\]", "", key)
+    while (line := _line_of(text, key)) is None and key:
+        key = key.rpartition(".")[0]
     return f"{path}:{line}" if line else path
 
 
 def _line_of(text: str, key: str) -> int | None:
     """Find the line that sets *key*, a dotted path, or else the one that opens its table."""
-    table, opened = "", None
+    table, opened = "", None if key or not text else 1
     for number, line in enumerate(text.splitlines(), 1):
         if header := re.match(r"\s*\[\[?\s*([^\]]+?)\s*\]", line):
             table = re.sub(r"\s*\.\s*|\"|'", lambda m: "." if "." in m[0] else "", header[1])

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from functools import partial
 
+from capsule_runtime.core.actions import Action
 from capsule_runtime.core.facts import Recovered
 from capsule_runtime.core.journal import Append
 from capsule_runtime.core.log import Record
 from capsule_runtime.core.outcome import Reason
-from capsule_runtime.core.run import Action, Run
+from capsule_runtime.core.run import Run
 from capsule_runtime.errors import StoreError
 from capsule_runtime.host.clock import Clock
 from capsule_runtime.host.feed import whole_log
@@ -43,14 +44,14 @@ async def _recover_from(store: Store, clock: Clock, owner: str, by: str) -> list
         if buried is None:
             return []
         with buried:
-            left = [row.id for row in store.live_runs_of_dead_owners() if row.owner == owner]
+            left = [row.id for row in store.live_runs_of(owner)]
             return [run for run in left if await _end(store, clock, run, by)]
 
 
 async def _end(store: Store, clock: Clock, run: str, by: str) -> bool:
     """Write the end of *run*. A reason that is on record already stays the reason."""
     tail = await store.claim(run)
-    record = Record.fold((row.kind, row.body) for row in whole_log(partial(store.read, run)))
+    record = Record.fold(row.body for row in whole_log(partial(store.read, run)))
     log = RunLog(store, tail, record)
     state = Run(run, record.created.context if record.created else "", record.progress)
     moment = clock.moment()
@@ -59,7 +60,8 @@ async def _end(store: Store, clock: Clock, run: str, by: str) -> bool:
         *state.fail(Reason.LOST, "the supervisor died while the run was going on", moment),
     ]
     try:
-        await log.write([action for action in actions if isinstance(action, Append)])
+        log.put([action for action in actions if isinstance(action, Append)])
+        await log.settled()
     except StoreError as exc:
         if exc.code != "E-STO-008":
             raise

@@ -8,9 +8,10 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import BinaryIO
 
-from capsule_runtime.core.journal import Append, EntryKind, Moment, Position
+from capsule_runtime.core.actions import Action, Burial, Progress
+from capsule_runtime.core.journal import Append, Moment, Position
 from capsule_runtime.core.lines import LineBuffer, Lines
-from capsule_runtime.core.run import Action, Burial, Progress, Run
+from capsule_runtime.core.run import Run
 from capsule_runtime.driver import Driver, Said
 from capsule_runtime.events import Event, Note, TurnEnd, TurnFailed
 from capsule_runtime.frames import Frame
@@ -68,5 +69,5 @@ def _events(driver: Driver, lines: Lines) -> list[Event]:
 
 def _frames(actions: list[Action]) -> Iterator[Frame]:
     for action in actions:
-        if isinstance(action, Append) and action.kind is EntryKind.FRAMES:
+        if isinstance(action, Append):
             yield from (entry for entry in action.entries if isinstance(entry, Frame))

@@ -18,7 +18,7 @@ from capsule_runtime.errors import HostError, StoreError, UsageError
 from capsule_runtime.host.bell import follow_bell
 from capsule_runtime.host.clock import SystemClock, new_id
 from capsule_runtime.host.control import ring_owner
-from capsule_runtime.host.feed import beyond, whole_log
+from capsule_runtime.host.feed import whole_log
 from capsule_runtime.host.locks import is_free
 from capsule_runtime.host.process import bury_through_warden
 from capsule_runtime.host.rows import ContextRow, Folded, Problem
@@ -80,7 +80,7 @@ class Runs:
 
     def record(self, run: str) -> Record:
         """Return what the log of *run* says now."""
-        return Record.fold((row.kind, row.body) for row in self.rows(run))
+        return Record.fold(row.body for row in self.rows(run))
 
     def out_folder(self, run: str) -> Path:
         """Return the folder of what *run* left."""
@@ -95,7 +95,7 @@ class Runs:
             while True:
                 rows = self._store.read(run, after)
                 for row in rows:
-                    yield beyond(row, after)
+                    yield row.beyond(after)
                     after = row.last
                 if rows:
                     continue
@@ -112,7 +112,7 @@ class Runs:
         """Wait for the end of *run* and return what its whole log says."""
         record = Record()
         async for row in self.follow(run):
-            record.apply(row.kind, row.body)
+            record.apply(row.body)
         return record
 
     async def ask(self, run: str, reason: Reason) -> None:
@@ -193,7 +193,7 @@ async def open_runs(state: Path | None = None) -> AsyncGenerator[Runs]:
 
 def _fold(rows: Iterable[Row]) -> Folded:
     """Return what the index should say of the run whose whole log is *rows*."""
-    record = Record.fold((row.kind, row.body) for row in rows)
+    record = Record.fold(row.body for row in rows)
     index, created = index_row(record), record.created
     if index is None or created is None:
         raise StoreError("E-STO-004", "a log does not begin with its run's creation")

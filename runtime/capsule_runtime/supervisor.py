@@ -27,7 +27,6 @@ from capsule_runtime.errors import HostError, StoreError, UsageError
 from capsule_runtime.host.capsule import Launch, Places, Task, plan_launch
 from capsule_runtime.host.clock import Clock, SystemClock, new_id
 from capsule_runtime.host.control import Doorbell, open_doorbell
-from capsule_runtime.host.feed import whole_log
 from capsule_runtime.host.hub import Hub
 from capsule_runtime.host.locks import try_take
 from capsule_runtime.host.process import open_warden
@@ -47,12 +46,11 @@ CLOSE_SECONDS = 6.5
 class ActiveRun:
     """A run of this supervisor, from its start on."""
 
-    def __init__(self, log: RunLog, context: str, attempt: Attempt, store: Store) -> None:
+    def __init__(self, log: RunLog, context: str, attempt: Attempt) -> None:
         self.id = log.run
         self.context = context
         self._log = log
         self._attempt = attempt
-        self._store = store
         self._ended = anyio.Event()
         self._failures: list[StoreError] = []
 
@@ -61,7 +59,7 @@ class ActiveRun:
         return self._log.feed.follow(after)
 
     async def wait(self) -> Record:
-        """Wait for the end and return what the whole log says.
+        """Wait for the end and return what is known of the run.
 
         Raises:
             StoreError: the log could not be written to its end.
@@ -69,8 +67,7 @@ class ActiveRun:
         await self._ended.wait()
         for failure in self._failures:
             raise failure
-        rows = whole_log(partial(self._store.read, self.id))
-        return Record.fold((row.kind, row.body) for row in rows)
+        return self._log.record
 
     async def stop(self, reason: Reason, message: str = "", *, grace: float | None = None) -> None:
         """Ask the run to stop; return once that is on record. The first reason is the outcome's.
@@ -137,7 +134,7 @@ class Supervisor:
         state = Run(run, context.name)
         log = await self._create(state, ready, context)
         attempt = Attempt(self._host, state, log, ready.capsule.driver, Limits.of(ready.limits))
-        active = self._runs[run] = ActiveRun(log, context.name, attempt, self._store)
+        active = self._runs[run] = ActiveRun(log, context.name, attempt)
         started = partial(_attempt_started, self.id, ready, launch, session)
         self.shelter(partial(active.carry_out, launch, places, started), run)
         return active

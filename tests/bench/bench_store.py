@@ -18,7 +18,6 @@ import anyio
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
 from capsule_runtime.core.chain import Row
-from capsule_runtime.core.journal import EntryKind
 from capsule_runtime.errors import StoreError
 from capsule_runtime.host.log_tail import LogTail
 from capsule_runtime.host.store import Store, open_store
@@ -92,7 +91,7 @@ async def bulk_rate(store: Store, tail: LogTail) -> float:
     while time.perf_counter() - start < BULK_SECONDS:
         await room.acquire()
         last = tail.next + BLOCK_FRAMES - 1
-        store.append(tail, [Row(tail.next, last, EntryKind.FRAMES, BLOCK)], None, done)
+        store.append(tail, [Row(tail.next, last, BLOCK)], None, done)
     return written / (time.perf_counter() - start)
 
 

@@ -39,10 +39,6 @@ def alter(database: sqlite3.Connection) -> None:
     )
 
 
-def turn_into_facts(database: sqlite3.Connection) -> None:
-    database.execute("update log set kind = 1 where run = 1 and seq = 3")
-
-
 def renumber(database: sqlite3.Connection) -> None:
     database.execute("update log set last = 4 where run = 1 and seq = 3")
 
@@ -74,7 +70,7 @@ def splice(database: sqlite3.Connection) -> None:
     """Put the other run's row, with its hash, in the place of this one's."""
     database.execute("delete from log where run = 1 and seq = 3")
     database.execute(
-        "insert into log select 1, seq, last, kind, body, hash from log where run = 2 and seq = 3"
+        "insert into log select 1, seq, last, body, hash from log where run = 2 and seq = 3"
     )
 
 
@@ -90,7 +86,6 @@ def forge_without_the_chain(database: sqlite3.Connection) -> None:
     ("damage", "seq"),
     [
         (alter, 3),
-        (turn_into_facts, 3),
         (renumber, 3),
         (remove, 3),
         (remove_the_first, 3),

@@ -14,7 +14,6 @@ import anyio.to_thread
 import pytest
 
 from capsule_runtime.core.chain import Row
-from capsule_runtime.core.journal import EntryKind
 from capsule_runtime.errors import StoreError
 from capsule_runtime.host.locks import CommitLock
 from capsule_runtime.host.log_tail import LogTail
@@ -22,7 +21,7 @@ from capsule_runtime.host.statements import QUERIES
 from capsule_runtime.host.store import Store, open_store
 from support.stores import begin, fact, frames, index_of, read_all, run_id
 
-NAMES = ("no", "owner", "context", "run", "after", "kind", "limit", "prefix")
+NAMES = ("no", "owner", "context", "run", "after", "limit", "prefix")
 PARAMETERS: dict[str, None] = dict.fromkeys(NAMES)
 
 
@@ -157,7 +156,7 @@ async def test_after_a_loss_nothing_of_the_run_is_written_any_more(store: Store)
 async def test_of_two_appends_in_a_group_the_one_before_the_loss_stands(store: Store) -> None:
     tail = await begin(store, 1)
     with sqlite3.connect(store.path) as stranger:
-        stranger.execute("insert into log values (1, 3, 3, 0, x'0a', zeroblob(32))")
+        stranger.execute("insert into log values (1, 3, 3, x'0a', zeroblob(32))")
     stranger.close()
     told: list[StoreError | None] = []
     bystander = await begin(store, 2)
@@ -269,7 +268,7 @@ async def test_a_bug_in_the_writer_is_told_to_all_who_wait(
     store = open_store(tmp_path / "state")
     tail, bystander = await begin(store, 1), await begin(store, 2)
     told: list[StoreError | None] = []
-    impossible = Row(2, 2, EntryKind.FRAMES, cast(bytes, "text"))
+    impossible = Row(2, 2, cast(bytes, "text"))
 
     store.append(tail, [impossible], None, told.append)
     for _ in range(3):

@@ -12,7 +12,6 @@ from pathlib import Path
 
 from capsule_runtime.core.chain import Row
 from capsule_runtime.core.index import IndexRow
-from capsule_runtime.core.journal import EntryKind
 from capsule_runtime.host.log_tail import LogTail
 from capsule_runtime.host.rows import ContextBusy, ContextDiffers, ContextRow, Folded
 from capsule_runtime.host.store import Store
@@ -39,19 +38,19 @@ def context_of(number: int) -> ContextRow:
 def frames(first: int, count: int = 1, filler: str = "") -> Row:
     """Return a row of *count* frames from number *first* on."""
     last = first + count - 1
-    lines = [json.dumps({"seq": seq, "text": filler}) + "\n" for seq in range(first, last + 1)]
-    return Row(first, last, EntryKind.FRAMES, "".join(lines).encode())
+    lines = [json.dumps({"type": "text", "seq": seq, "text": filler}) + "\n" for seq in range(first, last + 1)]
+    return Row(first, last, "".join(lines).encode())
 
 
 def fact(seq: int, index: IndexRow, context: ContextRow | None = None) -> Row:
     """Return a row of one fact from which `fold` can tell the index."""
-    body = {"seq": seq, "index": asdict(index), "context": asdict(context) if context else None}
-    return Row(seq, seq, EntryKind.FACTS, json.dumps(body).encode() + b"\n")
+    body = {"fact": "told", "seq": seq, "index": asdict(index), "context": asdict(context) if context else None}
+    return Row(seq, seq, json.dumps(body, separators=(",", ":")).encode() + b"\n")
 
 
 def fold(rows: Iterable[Row]) -> Folded:
     """Return what the last fact of *rows* says."""
-    last = [row for row in rows if row.kind is EntryKind.FACTS][-1]
+    last = [row for row in rows if not row.frames()][-1]
     said = json.loads(last.body)
     context = ContextRow(**said["context"]) if said["context"] else None
     return Folded(IndexRow(**said["index"]), context)

@@ -3,15 +3,14 @@ from __future__ import annotations
 import pytest
 
 from capsule_runtime.core.chain import START, Link, Row, find_flaw, find_miscount, forge
-from capsule_runtime.core.journal import EntryKind
 
-ROW = Row(1, 2, EntryKind.FRAMES, b'{"seq":1}\n{"seq":2}\n')
-NEXT = Row(3, 3, EntryKind.FACTS, b'{"seq":3}\n')
+ROW = Row(1, 2, b'{"seq":1}\n{"seq":2}\n')
+NEXT = Row(3, 3, b'{"seq":3}\n')
 
 
 def test_the_hash_of_a_row_never_changes() -> None:
     """Stored logs depend on it."""
-    expected = "12d2aa19b21d7720af1cd942def91135e598bad19cd534c7b9819d792587fc07"
+    expected = "96ceb2846739e787103ca35aa5fde2e14ece09e4973d814c2ed500d80cfaefbe"
 
     assert forge(START.hash, "run_1", ROW).hex() == expected
 
@@ -19,11 +18,10 @@ def test_the_hash_of_a_row_never_changes() -> None:
 @pytest.mark.parametrize(
     "changed",
     [
-        Row(2, 2, ROW.kind, ROW.body),
-        Row(1, 3, ROW.kind, ROW.body),
-        Row(1, 2, EntryKind.FACTS, ROW.body),
-        Row(1, 2, ROW.kind, ROW.body + b"\n"),
-        Row(1, 2, ROW.kind, b""),
+        Row(2, 2, ROW.body),
+        Row(1, 3, ROW.body),
+        Row(1, 2, ROW.body + b"\n"),
+        Row(1, 2, b""),
     ],
 )
 def test_every_part_of_a_row_counts(changed: Row) -> None:
@@ -72,4 +70,21 @@ def test_a_row_after_another_row_than_before_is_found() -> None:
     ],
 )
 def test_a_row_holds_as_many_lines_as_entries(body: bytes, flaw: str | None) -> None:
-    assert find_miscount(Row(1, 2, EntryKind.FRAMES, body)) == flaw
+    assert find_miscount(Row(1, 2, body)) == flaw
+
+
+def test_a_row_beyond_an_entry_begins_after_it() -> None:
+    row = Row(4, 6, b"a\nb\nc\n")
+
+    assert row.beyond(3) == row
+    assert row.beyond(4) == Row(5, 6, b"b\nc\n")
+    assert row.beyond(5) == Row(6, 6, b"c\n")
+
+
+def test_clients_see_the_frames_of_a_row_byte_for_byte() -> None:
+    frame, fact = b'{"type":"text","seq":1}\n', b'{"fact":"noted","seq":2}\n'
+    nested = b'{"type":"artifact","seq":3,"content":{"fact":1}}\n'
+
+    assert Row(1, 1, frame).frames() == frame
+    assert Row(2, 2, fact).frames() == b""
+    assert Row(1, 3, frame + fact + nested).frames() == frame + nested

@@ -1,6 +1,6 @@
 """The rows of one run's log and the hash chain over them.
 
-A row is a block of consecutive entries of one kind, and it is never rewritten. Its hash covers the
+A row is a block of consecutive entries, and it is never rewritten. Its hash covers the
 hash of the row before it, the run's id, its numbers and its bytes. So an altered, removed, moved or
 inserted row shows. Rows cut off the end do not: the index, folded again from the log, shows those.
 """
@@ -11,10 +11,10 @@ import struct
 from dataclasses import dataclass
 from hashlib import sha256
 
-from capsule_runtime.core.journal import EntryKind
-
 _TAG = b"capsule-log-1\n"
-_NUMBERS = struct.Struct(">QQBQ")
+_NUMBERS = struct.Struct(">QQQ")
+FACT_START = b'{"fact":'
+"""How a line begins that is a fact: the encoder writes the tag first."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,8 +23,21 @@ class Row:
 
     first: int
     last: int
-    kind: EntryKind
     body: bytes
+
+    def beyond(self, after: int) -> Row:
+        """Return this row without the entries up to number *after*."""
+        if after < self.first:
+            return self
+        passed = after - self.first + 1
+        return Row(after + 1, self.last, self.body.split(b"\n", passed)[passed])
+
+    def frames(self) -> bytes:
+        """Return the lines that clients see, byte for byte."""
+        if FACT_START not in self.body:
+            return self.body
+        lines = self.body.splitlines(keepends=True)
+        return b"".join(line for line in lines if not line.startswith(FACT_START))
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,7 +54,7 @@ START = Link(0, bytes(32))
 def forge(previous: bytes, run: str, row: Row) -> bytes:
     """Return the hash of *row*, which follows the row whose hash is *previous*."""
     name = run.encode()
-    numbers = _NUMBERS.pack(row.first, row.last, row.kind, len(row.body))
+    numbers = _NUMBERS.pack(row.first, row.last, len(row.body))
     # Every part has a fixed length or its length before it: no two rows give the same bytes.
     digest = sha256(b"".join((_TAG, previous, len(name).to_bytes(2, "big"), name, numbers)))
     digest.update(row.body)

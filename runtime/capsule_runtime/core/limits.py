@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from capsule_runtime.core.conversation import Phase
 from capsule_runtime.core.outcome import Reason
-from capsule_runtime.core.run import Phase
 from capsule_runtime.core.units import show_duration
 
 NEVER = float("inf")

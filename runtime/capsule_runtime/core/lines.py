@@ -7,7 +7,10 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class Lines:
-    """Complete lines as one run of bytes, and the lengths of lines that were too long."""
+    """Complete lines as one run of bytes, and the lengths of lines that were too long.
+
+    While no chunk is longer than the longest line allowed, *skipped* came before *block*.
+    """
 
     block: bytes
     skipped: tuple[int, ...] = ()

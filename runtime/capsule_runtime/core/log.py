@@ -11,9 +11,10 @@ from typing import assert_never
 import msgspec
 
 from capsule_runtime.core import facts
-from capsule_runtime.core.journal import EntryKind, Position
+from capsule_runtime.core.actions import Progress
+from capsule_runtime.core.chain import FACT_START
+from capsule_runtime.core.journal import Position
 from capsule_runtime.core.outcome import OUTCOME_OF, Outcome, Reason
-from capsule_runtime.core.run import Progress
 from capsule_runtime.core.turns import Turns
 from capsule_runtime.events import (
     Event,
@@ -32,14 +33,12 @@ _facts = msgspec.json.Decoder(facts.Fact)
 _frames = msgspec.json.Decoder(Frame)
 
 
-def decode_facts(body: bytes) -> list[facts.Fact]:
-    """Return the facts of one row."""
-    return _facts.decode_lines(body)
-
-
-def decode_frames(body: bytes) -> list[Frame]:
-    """Return the frames of one row."""
-    return _frames.decode_lines(body)
+def decode_entries(body: bytes) -> list[Frame | facts.Fact]:
+    """Return the entries of one row."""
+    return [
+        _facts.decode(line) if line.startswith(FACT_START) else _frames.decode(line)
+        for line in body.splitlines()
+    ]
 
 
 class Record:
@@ -60,17 +59,17 @@ class Record:
         self.kill_started = False
         self.tool_calls = 0
         self.tokens: int | None = None
-        self.turns = Turns()
+        self._turns = Turns()
         self.position = Position()
         self._removal_owed = False
         self._settled: tuple[Reason, str] | None = None
 
     @classmethod
-    def fold(cls, rows: Iterable[tuple[EntryKind, bytes]]) -> Record:
-        """Return the record of the whole log *rows*."""
+    def fold(cls, bodies: Iterable[bytes]) -> Record:
+        """Return the record of a whole log, given as the bodies of its rows."""
         record = cls()
-        for kind, body in rows:
-            record.apply(kind, body)
+        for body in bodies:
+            record.apply(body)
         return record
 
     @property
@@ -93,6 +92,11 @@ class Record:
         return self.ended.outcome if self.ended else None
 
     @property
+    def turns(self) -> int:
+        """Return how many model answers were counted, over all attempts."""
+        return self.ended.turns if self.ended else self._turns.counted
+
+    @property
     def message(self) -> Message | None:
         """Return the task as it was given."""
         return self.created.message if self.created else None
@@ -103,7 +107,7 @@ class Record:
         reason, message = self._settled or (None, "")
         return Progress(
             position=self.position,
-            turns=self.turns.counted,
+            turns=self.turns,
             tool_calls=self.tool_calls,
             session=self.session.id if self.session else None,
             removal_owed=self._removal_owed,
@@ -113,17 +117,10 @@ class Record:
             kill_started=self.kill_started,
         )
 
-    def apply(self, kind: EntryKind, body: bytes) -> None:
+    def apply(self, body: bytes) -> None:
         """Take the next row of the log."""
-        match kind:
-            case EntryKind.FRAMES:
-                for frame in decode_frames(body):
-                    self._apply_frame(frame)
-            case EntryKind.FACTS:
-                for fact in decode_facts(body):
-                    self._apply_fact(fact)
-            case _:
-                assert_never(kind)
+        for entry in decode_entries(body):
+            self.apply_entry(entry)
 
     def apply_entry(self, entry: Frame | facts.Fact) -> None:
         """Take the next entry as a value."""
@@ -138,7 +135,7 @@ class Record:
             case TextFrame():
                 self._removal_owed = not frame.final
             case ArtifactFrame():
-                self.turns.close()
+                self._turns.close()
             case StatusFrame():
                 self.final = frame if frame.final else None
             case ThinkingFrame():
@@ -184,10 +181,10 @@ class Record:
 
     def _apply_event(self, event: Event) -> None:
         if isinstance(event, (Text, ToolCall)):
-            self.turns.saw_whole(event.answer)
+            self._turns.saw_whole(event.answer)
             self.tool_calls += isinstance(event, ToolCall)
         elif isinstance(event, Thinking) and event.answer is not None:
-            self.turns.saw_answer(event.answer)
+            self._turns.saw_answer(event.answer)
         elif isinstance(event, Session):
             self.session = event
         elif isinstance(event, Usage):
@@ -204,7 +201,7 @@ class Record:
 
     def _apply_terminal(self, event: TurnEnd | TurnFailed) -> None:
         self.terminal = event
-        self.turns.close()
+        self._turns.close()
         if self._settled is None:
             match event:
                 case TurnEnd():

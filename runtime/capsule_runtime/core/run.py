@@ -11,170 +11,35 @@ Rule 4: `_finish` is the only place that writes a final status, and every path l
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
-from enum import Enum, auto
-from typing import Any
-
-import msgspec
 
 from capsule_runtime.core import facts
+from capsule_runtime.core.actions import (
+    Action,
+    Burial,
+    Bury,
+    Interrupt,
+    Progress,
+    Reply,
+    WindDown,
+    WriteResult,
+    refusal_of,
+)
+from capsule_runtime.core.conversation import Conversation, Hear, Phase
 from capsule_runtime.core.finals import final_status
-from capsule_runtime.core.journal import Append, Journal, Moment, Position
-from capsule_runtime.core.notes import NoteBudget
+from capsule_runtime.core.journal import Journal, Moment, Position
 from capsule_runtime.core.outcome import OUTCOME_OF, Outcome, Reason
-from capsule_runtime.core.segments import Segments
-from capsule_runtime.core.turns import Turns
+from capsule_runtime.core.states import TRANSITIONS, WITHOUT_GRACE, Cause, IllegalMove, State
 from capsule_runtime.events import (
-    Activity,
     Dispatch,
     Event,
     Handoff,
-    Note,
     Permission,
-    Retrying,
-    Session,
     Sleep,
     Suspend,
-    Text,
-    TextDelta,
-    Thinking,
-    ThinkingDelta,
-    ToolCall,
-    ToolResult,
     TurnEnd,
     TurnFailed,
-    Usage,
 )
-from capsule_runtime.frames import ArtifactFrame
-from capsule_runtime.messages import Decision, Exit, Refused
-
-
-class State(Enum):
-    """Where a run stands."""
-
-    STARTING = auto()
-    RUNNING = auto()
-    STOPPING = auto()
-    ENDED = auto()
-
-
-class Cause(Enum):
-    """What moves a run."""
-
-    LAUNCHED = auto()
-    SPOKE = auto()
-    TERMINAL = auto()
-    STOP_ASKED = auto()
-    EXITED = auto()
-
-
-TRANSITIONS: dict[State, dict[Cause, State]] = {
-    State.STARTING: {
-        Cause.LAUNCHED: State.RUNNING,
-        Cause.STOP_ASKED: State.STOPPING,
-        Cause.EXITED: State.ENDED,
-    },
-    State.RUNNING: {
-        Cause.SPOKE: State.RUNNING,
-        Cause.TERMINAL: State.STOPPING,
-        Cause.STOP_ASKED: State.STOPPING,
-        Cause.EXITED: State.ENDED,
-    },
-    # A second reason to stop changes nothing: the first one is on record.
-    State.STOPPING: {
-        Cause.LAUNCHED: State.STOPPING,
-        Cause.SPOKE: State.STOPPING,
-        Cause.TERMINAL: State.STOPPING,
-        Cause.STOP_ASKED: State.STOPPING,
-        Cause.EXITED: State.ENDED,
-    },
-    # Whoever asks too late is told that the run is over, and changes nothing.
-    State.ENDED: {Cause.STOP_ASKED: State.ENDED},
-}
-
-
-WITHOUT_GRACE = frozenset({Reason.KILLED, Reason.OUTPUT, Reason.DRIVER_FAILED})
-"""Reasons to go straight to the kill: there is nothing to wait for."""
-
-
-class IllegalMove(RuntimeError):
-    """Raised when a cause arrives in a state that has no row for it: a bug of the runtime."""
-
-
-class Phase(Enum):
-    """What a silent run is waiting for; each phase has its own idle limit."""
-
-    FIRST_TOKEN = "first_token"
-    STREAMING = "streaming"
-    TOOL = "tool"
-    RATE_LIMITED = "rate_limited"
-
-
-@dataclass(frozen=True, slots=True)
-class WriteResult:
-    """Put *text* into the run's out/result.txt."""
-
-    text: str
-
-
-@dataclass(frozen=True, slots=True)
-class Reply:
-    """Tell the harness the *decision* on its request *id*."""
-
-    id: str
-    decision: Decision
-
-
-@dataclass(frozen=True, slots=True)
-class Interrupt:
-    """Ask the harness to stop; call `Run.grace_over` if it has not within the grace."""
-
-
-@dataclass(frozen=True, slots=True)
-class WindDown:
-    """Close the harness's stdin; call `Run.grace_over` if it has not left within the grace."""
-
-
-@dataclass(frozen=True, slots=True)
-class Bury:
-    """Kill the whole tree now."""
-
-
-Action = Append | WriteResult | Reply | Interrupt | WindDown | Bury
-"""Everything a run may ask of its host."""
-
-
-@dataclass(frozen=True, slots=True)
-class Burial:
-    """What was found when the tree was buried; *left* is None when nothing could be proved."""
-
-    killed: int
-    left: int | None
-    milliseconds: int
-
-
-@dataclass(frozen=True, slots=True)
-class Progress:
-    """How far a run's log says it had come, for whoever writes on."""
-
-    position: Position = field(default_factory=Position)
-    turns: int = 0
-    tool_calls: int = 0
-    session: str | None = None
-    removal_owed: bool = False
-    reason: Reason | None = None
-    message: str = ""
-    result: str = ""
-    kill_started: bool = False
-
-
-@dataclass(frozen=True, slots=True)
-class _OpenCall:
-    name: str
-    started: float
-
-
-_json = msgspec.json.Encoder()
+from capsule_runtime.messages import Exit
 
 
 class Run:
@@ -185,41 +50,35 @@ class Run:
         self.state = State.STARTING
         self.reason = before.reason
         self.message = before.message
-        self.turns = Turns(before.turns)
-        self.tool_calls = before.tool_calls
-        self.session = before.session
         self.has_terminal = False
         self._context = context
         self._journal = Journal(run, before.position)
-        self._segments = Segments(self._journal, context, before.removal_owed)
-        self._notes = NoteBudget()
-        self._open_calls: dict[str, _OpenCall] = {}
+        self._said = Conversation(self._journal, context, before)
         self._actions: list[Action] = []
         self._result = before.result
-        self._rate_limited = False
         self._stop_asked = False
         self._kill_started = before.kill_started
-        self._now = 0.0
-        self._on: dict[type[Event], Callable[[Any], None]] = {
-            TextDelta: self._text_delta,
-            ThinkingDelta: self._thinking_delta,
-            Text: self._text,
-            Thinking: self._thinking,
-            ToolCall: self._tool_call,
-            ToolResult: self._tool_result,
+        self._hear: Hear = {
+            **self._said.hear,
             TurnEnd: self._turn_end,
             TurnFailed: self._turn_failed,
-            Note: self._note_event,
-            Session: self._session,
-            Usage: self._record,
-            Activity: self._record,
-            Retrying: self._retrying,
-            Permission: self._refuse,
-            Suspend: self._refuse,
-            Sleep: self._refuse,
-            Dispatch: self._refuse,
-            Handoff: self._refuse,
+            **dict.fromkeys((Permission, Suspend, Sleep, Dispatch, Handoff), self._refuse),
         }
+
+    @property
+    def turns(self) -> int:
+        """Return how many model answers were counted, over all attempts."""
+        return self._said.turns.counted
+
+    @property
+    def tool_calls(self) -> int:
+        """Return how many tool calls were counted, over all attempts."""
+        return self._said.tool_calls
+
+    @property
+    def session(self) -> str | None:
+        """Return the harness's own session, as far as it told."""
+        return self._said.session
 
     @property
     def outcome(self) -> Outcome | None:
@@ -234,11 +93,7 @@ class Run:
     @property
     def phase(self) -> Phase:
         """Return what the run waits for while it is silent."""
-        if self._rate_limited:
-            return Phase.RATE_LIMITED
-        if self._open_calls:
-            return Phase.TOOL
-        return Phase.STREAMING if self._segments.is_open else Phase.FIRST_TOKEN
+        return self._said.phase
 
     def record(self, make: Callable[[int, str, str], facts.Fact], moment: Moment) -> list[Action]:
         """Write a fact of the host's: `Created`, `AttemptStarted`, `Recovered`."""
@@ -257,19 +112,19 @@ class Run:
         """Apply what the harness said, in order."""
         self._begin(moment)
         self._move(Cause.SPOKE)
-        on = self._on
+        said, hear = self._said, self._hear
         for event in events:
             if self.has_terminal:
-                self._note(f"after the terminal event: {_json.encode(event).decode()}")
+                said.note_late(event)
             else:
-                self._rate_limited = False
-                on[type(event)](event)
+                said.rate_limited = False
+                hear[type(event)](event)
         return self._take()
 
     def note(self, text: str, moment: Moment) -> list[Action]:
         """Write a note of the host's."""
         self._begin(moment)
-        self._note(text)
+        self._said.note(text)
         return self._take()
 
     def ask_stop(self, reason: Reason, message: str, moment: Moment) -> list[Action]:
@@ -322,7 +177,7 @@ class Run:
         )
         for event in last_words:
             if not self.has_terminal:
-                self._on[type(event)](event)
+                self._hear[type(event)](event)
         self._settle(Reason.DRIVER_FAILED, "the driver named no terminal event for the exit")
         self._finish()
         return self._take()
@@ -336,21 +191,21 @@ class Run:
         return self._take()
 
     def _finish(self) -> None:
-        self._note_leftovers()
+        self._said.note_leftovers()
         assert self.reason is not None
         reason, outcome = self.reason, OUTCOME_OF[self.reason]
-        turns, calls, message = self.turns.counted, self.tool_calls, self.message
+        turns, calls, message = self.turns, self.tool_calls, self.message
         self._journal.fact(
             lambda s, at, run: facts.Ended(s, at, run, outcome, reason, message, turns, calls)
         )
-        self._segments.close()
+        self._said.end_turn()
         state, words = final_status(reason, message, killed=self._kill_started)
         response = self._result if outcome is Outcome.COMPLETED else None
         self._journal.status(state, words, self._context, final=True, response=response)
 
     def _begin(self, moment: Moment) -> None:
         self._journal.at = moment.at
-        self._now = moment.now
+        self._said.now = moment.now
 
     def _take(self) -> list[Action]:
         self._actions.extend(self._journal.take())
@@ -394,66 +249,12 @@ class Run:
         self._journal.fact(facts.KillStarted)
         self._act(Bury())
 
-    def _text_delta(self, event: TextDelta) -> None:
-        if not self._segments.is_open:
-            self._segments.open(self.turns.current)
-        self._segments.text_delta(event.text)
-
-    def _thinking_delta(self, event: ThinkingDelta) -> None:
-        if not self._segments.is_open:
-            self._segments.open(self.turns.current)
-        self._segments.thinking_delta(event.text)
-
-    def _text(self, event: Text) -> None:
-        self.turns.saw_whole(event.answer)
-        self._record(event)
-        self._segments.open(self.turns.current)
-        self._segments.whole_text()
-
-    def _thinking(self, event: Thinking) -> None:
-        if event.answer is not None:
-            self.turns.saw_answer(event.answer)
-            self._record(event)  # it may have counted a turn: the log must be able to count again
-        self._segments.open(self.turns.current)
-        self._segments.whole_thinking(event.text)
-
-    def _tool_call(self, event: ToolCall) -> None:
-        self.turns.saw_whole(event.answer)
-        self.tool_calls += 1
-        self._record(event)
-        self._segments.open(self.turns.current)
-        self._open_calls[event.id] = _OpenCall(event.name, self._now)
-
-    def _tool_result(self, event: ToolResult) -> None:
-        call = self._open_calls.pop(event.id, None)
-        if call is None:
-            self._note(f"a result without its call: {_json.encode(event).decode()}")
-            return
-        self.turns.close()
-        self._segments.close()
-        duration_ms = round((self._now - call.started) * 1000)
-        self._journal.artifact(
-            lambda seq, prev, at, run: ArtifactFrame(
-                seq,
-                prev,
-                at,
-                run,
-                call.name,
-                event.id,
-                event.content,
-                event.is_error is True,
-                duration_ms,
-                event.exit_code,
-                False,  # the log keeps every result whole; a sink that cuts one says so
-            )
-        )
-
     def _turn_end(self, event: TurnEnd) -> None:
         self._act(WriteResult(event.result))
         self._end_turn(event)
         self._result = event.result
         if not self._stop_asked:
-            self._segments.fallback(event.result)
+            self._said.fallback(event.result)
         self._settle(Reason.COMPLETED, "")
         self._leave()
 
@@ -464,9 +265,8 @@ class Run:
 
     def _end_turn(self, event: TurnEnd | TurnFailed) -> None:
         self.has_terminal = True
-        self._record(event)
-        self._segments.close()
-        self.turns.close()
+        self._said.record(event)
+        self._said.end_turn()
 
     def _leave(self) -> None:
         """Let the harness go: it has said its last word."""
@@ -474,40 +274,7 @@ class Run:
             self._move(Cause.TERMINAL)
             self._act(WindDown())
 
-    def _session(self, event: Session) -> None:
-        self.session = event.id
-        self._record(event)
-
-    def _retrying(self, event: Retrying) -> None:
-        self._rate_limited = True
-        self._record(event)
-
     def _refuse(self, event: Permission | Suspend | Sleep | Dispatch | Handoff) -> None:
-        self._record(event)
+        self._said.record(event)
         if self.state is not State.ENDED:
-            self._act(Reply(event.id, _refusal(event)))
-
-    def _record(self, event: Event) -> None:
-        self._journal.fact(lambda seq, at, run: facts.Said(seq, at, run, event))
-
-    def _note_event(self, event: Note) -> None:
-        self._note(event.text)
-
-    def _note(self, text: str) -> None:
-        if (short := self._notes.admit(text)) is not None:
-            self._journal.fact(lambda seq, at, run: facts.Noted(seq, at, run, short))
-
-    def _note_leftovers(self) -> None:
-        for id, call in self._open_calls.items():
-            self._note(f"no result for the tool call {id!r} of {call.name!r}")
-        if dropped := self._notes.dropped:
-            self._journal.fact(
-                lambda seq, at, run: facts.Noted(seq, at, run, f"{dropped} more notes were dropped")
-            )
-
-
-def _refusal(event: Permission | Suspend | Sleep | Dispatch | Handoff) -> Refused:
-    if isinstance(event, Permission):
-        return Refused("E-RUN-040", "permission is denied: nobody is asked in the advisory tier")
-    kind = type(event).__name__.lower()
-    return Refused("E-RUN-041", f"this runtime does not offer {kind}")
+            self._act(Reply(event.id, refusal_of(event)))

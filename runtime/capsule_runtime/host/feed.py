@@ -20,16 +20,11 @@ ReadLog = Callable[[int], Sequence[Row]]
 """Read rows of the log that reach beyond an entry number, oldest first, a page at a time."""
 
 
-def beyond(row: Row, after: int) -> Row:
-    """Return *row* without the entries up to number *after*."""
-    return row if row.first > after else Row(after + 1, row.last, row.kind, row.since(after))
-
-
 def whole_log(read: ReadLog, after: int = 0) -> Iterator[Row]:
     """Yield all rows beyond entry *after*, as far as they are written now."""
     while rows := read(after):
         for row in rows:
-            yield beyond(row, after)
+            yield row.beyond(after)
             after = row.last
 
 
@@ -66,7 +61,7 @@ class Feed:
             changed = self._changed  # taken before looking: what comes later sets this very event
             if after < self.head:
                 for row in self._rows(after):
-                    yield beyond(row, after)
+                    yield row.beyond(after)
                     after = row.last
             elif self._ended:
                 return

@@ -6,12 +6,11 @@ import sqlite3
 from collections.abc import Iterable, Iterator
 
 from capsule_runtime.core.chain import START, Link, Row, find_flaw
-from capsule_runtime.core.journal import EntryKind
 from capsule_runtime.host.statements import QUERIES
 from capsule_runtime.host.store_errors import damaged
 
-Fetched = tuple[int, int, int, bytes, bytes, int, bytes]
-"""A row's numbers, kind, body and hash; the last number and the hash of the row before it."""
+Fetched = tuple[int, int, bytes, bytes, int, bytes]
+"""A row's numbers, body and hash; the last number and the hash of the row before it."""
 
 
 def trusted_rows(run: str, fetched: Iterable[Fetched]) -> list[Row]:
@@ -21,8 +20,8 @@ def trusted_rows(run: str, fetched: Iterable[Fetched]) -> list[Row]:
         StoreError: E-STO-004, one of them is not what was written.
     """
     rows: list[Row] = []
-    for first, last, kind, body, stored, last_before, hash_before in fetched:
-        row = Row(first, last, EntryKind(kind), body)
+    for first, last, body, stored, last_before, hash_before in fetched:
+        row = Row(first, last, body)
         if (flaw := find_flaw(Link(last_before, hash_before), run, row, stored)) is not None:
             raise damaged(run, first, flaw)
         rows.append(row)
@@ -37,10 +36,10 @@ def last_link(database: sqlite3.Connection, no: int, run: str) -> Link:
     """
     fetched: list[Fetched] = database.execute(QUERIES["last_row"], {"no": no}).fetchall()
     rows = trusted_rows(run, fetched)
-    return Link(rows[-1].last, fetched[-1][4]) if rows else START
+    return Link(rows[-1].last, fetched[-1][3]) if rows else START
 
 
 def whole_log(database: sqlite3.Connection, no: int) -> Iterator[tuple[Row, bytes]]:
     """Yield all rows of run number *no* with their hashes, whether they fit or not."""
-    for first, last, kind, body, stored in database.execute(QUERIES["whole_log"], {"no": no}):
-        yield Row(first, last, EntryKind(kind), body), stored
+    for first, last, body, stored in database.execute(QUERIES["whole_log"], {"no": no}):
+        yield Row(first, last, body), stored

@@ -17,7 +17,7 @@ from capsule_runtime.host.store_errors import fence_lost
 Done = Callable[[StoreError | None], None]
 """Called on the event loop once a write is on disk (None), or lost."""
 
-_SealedRow = tuple[int, int, int, int, bytes, bytes]
+_SealedRow = tuple[int, int, int, bytes, bytes]
 
 
 @dataclass(slots=True, eq=False)
@@ -87,7 +87,7 @@ class Write:
         for row in self.rows:
             digest = forge(tail.end.hash, tail.id, row)
             tail.end = Link(row.last, digest)
-            self.sealed.append((tail.no, row.first, row.last, row.kind, row.body, digest))
+            self.sealed.append((tail.no, row.first, row.last, row.body, digest))
 
 
 def insert(database: sqlite3.Connection, writes: Sequence[Write]) -> None:

@@ -12,7 +12,6 @@ from typing import Any
 
 from capsule_runtime.core.chain import Row
 from capsule_runtime.core.index import IndexRow
-from capsule_runtime.core.journal import EntryKind
 from capsule_runtime.host.locks import is_free
 from capsule_runtime.host.log_reading import trusted_rows
 from capsule_runtime.host.rows import ContextRow
@@ -33,16 +32,16 @@ class Reader:
         self._one_at_a_time = threading.Lock()
 
     def read(
-        self, run: str, after: int, limit_rows: int = 64, kind: EntryKind | None = None
+        self, run: str, after: int, limit_rows: int = 64
     ) -> list[Row]:
-        """Return the next rows of *run* with entries later than *after*, only of *kind* if given.
+        """Return the next rows of *run* with entries later than *after*.
 
         The first row may begin before that: `Row.since` cuts it.
 
         Raises:
             StoreError: E-STO-004, a row is not what was written.
         """
-        values = {"run": run, "after": after, "limit": limit_rows, "kind": kind}
+        values = {"run": run, "after": after, "limit": limit_rows}
         return trusted_rows(run, self._fetch("read_rows", values))
 
     def find(self, prefix: str) -> list[IndexRow]:

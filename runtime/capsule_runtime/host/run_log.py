@@ -11,7 +11,7 @@ import msgspec
 from capsule_runtime.core.chain import Row
 from capsule_runtime.core.facts import Noted, Said
 from capsule_runtime.core.index import IndexRow, index_row
-from capsule_runtime.core.journal import Append, EntryKind
+from capsule_runtime.core.journal import Append
 from capsule_runtime.core.log import Record
 from capsule_runtime.errors import StoreError
 from capsule_runtime.events import Session, TurnEnd, TurnFailed
@@ -29,7 +29,7 @@ _encode_lines = msgspec.json.Encoder().encode_lines
 
 def rows_of(appends: Sequence[Append]) -> list[Row]:
     """Return *appends* as the store writes them: the bytes are those a JSONL client gets."""
-    return [Row(a.first, a.last, a.kind, _encode_lines(a.entries)) for a in appends]
+    return [Row(a.first, a.last, _encode_lines(a.entries)) for a in appends]
 
 
 class RunLog:
@@ -106,11 +106,10 @@ class RunLog:
         """Return the run's line of the index and its context, each if these entries change it."""
         is_new = False
         for append in appends:
-            if append.kind is EntryKind.FACTS:
-                for fact in append.entries:
-                    self.record.apply_entry(fact)
-                    is_new = is_new or _matters(fact)
-            elif _is_final(append.entries[-1]):
+            for fact in append.facts:
+                self.record.apply_entry(fact)
+                is_new = is_new or _matters(fact)
+            if _is_final(append.entries[-1]):
                 self.record.apply_entry(append.entries[-1])
         if not is_new:
             return None, None

@@ -1,10 +1,9 @@
--- A row of the log is a block of consecutive entries of one run and one kind (0 frames, 1 facts).
+-- A row of the log is a block of consecutive entries of one run, one JSON object a line.
 -- An ordinary rowid table: the bodies of all runs share pages, so a group commit writes few of them.
 create table log (
     run integer not null,
     seq integer not null,
     last integer not null,
-    kind integer not null,
     body blob not null,
     hash blob not null,
     unique (run, seq)

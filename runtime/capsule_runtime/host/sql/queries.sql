@@ -1,14 +1,14 @@
 -- Named queries of the store. Parameters are named like the columns they meet.
 
 -- name: insert_rows
-insert into log (run, seq, last, kind, body, hash) values (?, ?, ?, ?, ?, ?);
+insert into log (run, seq, last, body, hash) values (?, ?, ?, ?, ?);
 
 -- name: log_end
 select last, hash from log where run = :no order by seq desc limit 1;
 
 -- name: read_rows
 -- Each row comes with the row before it, whose hash its own hash covers.
-select l.seq, l.last, l.kind, l.body, l.hash, coalesce(p.last, 0), coalesce(p.hash, zeroblob(32))
+select l.seq, l.last, l.body, l.hash, coalesce(p.last, 0), coalesce(p.hash, zeroblob(32))
 from log l left join log p on p.rowid = (
     select rowid from log where run = l.run and seq < l.seq order by seq desc limit 1
 )
@@ -18,18 +18,17 @@ where l.run = (select no from runs where id = :run)
         select max(seq) from log
         where run = (select no from runs where id = :run) and seq <= :after + 1
     ), 0)
-    and (:kind is null or l.kind = :kind)
 order by l.seq limit :limit;
 
 -- name: last_row
-select l.seq, l.last, l.kind, l.body, l.hash, coalesce(p.last, 0), coalesce(p.hash, zeroblob(32))
+select l.seq, l.last, l.body, l.hash, coalesce(p.last, 0), coalesce(p.hash, zeroblob(32))
 from log l left join log p on p.rowid = (
     select rowid from log where run = l.run and seq < l.seq order by seq desc limit 1
 )
 where l.run = :no order by l.seq desc limit 1;
 
 -- name: whole_log
-select seq, last, kind, body, hash from log where run = :no order by seq;
+select seq, last, body, hash from log where run = :no order by seq;
 
 -- name: logged_numbers
 select distinct run from log order by run;

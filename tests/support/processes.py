@@ -1,0 +1,42 @@
+"""Who is alive, as /proc says."""
+
+from __future__ import annotations
+
+import os
+import select
+from contextlib import suppress
+from pathlib import Path
+
+
+def processes_of(run: str) -> list[int]:
+    """Return the living processes whose environment says that they are of *run*."""
+    return _processes("environ", f"CAPSULE_RUN={run}\0".encode())
+
+
+def processes_below(state: Path) -> list[int]:
+    """Return the living processes that have a path below *state* in environment or arguments."""
+    mark = f"{state}/".encode()
+    return [*_processes("environ", mark), *_processes("cmdline", mark)]
+
+
+def wait_gone(pid: int, seconds: float = 30.0) -> None:
+    """Wait until the process *pid*, maybe no child of ours, has ended."""
+    try:
+        life = os.pidfd_open(pid)
+    except ProcessLookupError:
+        return
+    try:
+        assert select.select([life], [], [], seconds)[0], f"process {pid} lives on"
+    finally:
+        os.close(life)
+
+
+def _processes(file: str, mark: bytes) -> list[int]:
+    found: list[int] = []
+    for name in os.listdir("/proc"):
+        if name.isdigit() and int(name) != os.getpid():
+            # It may end while we look, or be none of our business.
+            with suppress(FileNotFoundError, ProcessLookupError, PermissionError):
+                if mark in Path("/proc", name, file).read_bytes():
+                    found.append(int(name))
+    return found
