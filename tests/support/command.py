@@ -52,6 +52,11 @@ echo '{"type":"turn-end","result":"done"}'
 """Works until somebody writes a line to the fifo CUE."""
 
 
+def saying(lines: str) -> str:
+    """Return a harness that takes the task and says *lines*."""
+    return f"read task\ncat <<'END'\n{lines.strip()}\nEND\n"
+
+
 class Done(NamedTuple):
     """What a process left."""
 
@@ -96,12 +101,13 @@ class Command:
         """Run a capsule made of the shell script *harness*, to its end."""
         return self("run", self.capsule(harness), "--task", "go", *ADVISORY, *words, **rest)
 
-    def capsule(self, harness: str) -> str:
+    def capsule(self, harness: str, *, grace: str = "300ms") -> str:
         """Write a capsule whose harness is the shell script *harness*; return its folder."""
         folder = self.folder / "capsule"
         folder.mkdir(exist_ok=True)
         (folder / "capsule.toml").write_text(
             'name = "sample"\n[harness]\ndriver = "jsonl"\ncommand = ["sh", "./harness.sh"]\n'
+            f'[limits]\ngrace = "{grace}"\n'
         )
         (folder / "harness.sh").write_text(harness)
         return str(folder)
@@ -113,7 +119,7 @@ class Command:
         return path
 
     @contextmanager
-    def started(self, *words: str, **rest: Any) -> Generator[Process]:
+    def started(self, *words: str) -> Generator[Process]:
         """Start `capsule` with *words*; at the end of the block it is gone."""
         with subprocess.Popen(
             [PROGRAM, *words],
@@ -122,7 +128,7 @@ class Command:
             stderr=subprocess.PIPE,
             cwd=self.folder,
             env=self.env,
-            **rest,
+            bufsize=0,  # what is read line by line and what `communicate` reads must not overlap
         ) as popen:
             try:
                 yield Process(popen)
@@ -130,12 +136,17 @@ class Command:
                 popen.kill()
 
     @contextmanager
-    def in_terminal(self, *words: str, env: Mapping[str, str] | None = None) -> Generator[Terminal]:
-        """Start `capsule` with *words* on a terminal of its own, 80 columns wide."""
+    def in_terminal(
+        self, *words: str, env: Mapping[str, str] | None = None, redirect: str = ""
+    ) -> Generator[Terminal]:
+        """Start `capsule` with *words* on a terminal of its own, 80 columns wide.
+
+        *redirect* is what a shell would be told, such as "> file".
+        """
         ours, theirs = pty.openpty()
         fcntl.ioctl(ours, termios.TIOCSWINSZ, struct.pack("HHHH", 24, 80, 0, 0))
         popen = subprocess.Popen(
-            ["setsid", "--ctty", PROGRAM, *words],
+            ["setsid", "--ctty", "sh", "-c", f'exec "$0" "$@" {redirect}', PROGRAM, *words],
             stdin=theirs,
             stdout=theirs,
             stderr=theirs,
@@ -170,16 +181,26 @@ class Process:
 
     def frame(self, word: str) -> dict[str, Any]:
         """Read frames up to one that holds *word*, and return it."""
-        return next(json.loads(line) for line in self.lines() if word in line)
+        frame: dict[str, Any] = json.loads(_find(word, self.lines()))
+        return frame
 
     def said(self, word: str) -> str:
         """Read lines of stderr up to one that holds *word*, and return it."""
-        return next(line for line in self.err_lines() if word in line)
+        return _find(word, self.err_lines())
 
     def done(self) -> Done:
         """Read what is left to the end."""
         out, err = self.popen.communicate()
         return Done(self.popen.returncode, out.decode(), err.decode())
+
+
+def _find(word: str, lines: Iterator[str]) -> str:
+    seen: list[str] = []
+    for line in lines:
+        if word in line:
+            return line
+        seen.append(line)
+    raise AssertionError(f"it ended before it said {word!r}: {seen}")
 
 
 class Terminal:

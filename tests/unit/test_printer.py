@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import time
 import unicodedata
 
@@ -9,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from capsule_runtime.cli.printer import Printer, shown, shown_line
+from capsule_runtime.cli.printer import Printer, shown, shown_json, shown_line
 
 # Text made of what matters here finds what random text never would.
 _PIECES = [
@@ -112,6 +113,16 @@ def test_how_it_looks(text: str, expected: str) -> None:
 
 def test_a_line_for_a_table_is_one_line() -> None:
     assert shown_line("  two\n\twords\u2028and \x1bthree ") == "two words and \u241bthree"
+
+
+@given(any_text)
+def test_json_is_shown_as_json_that_means_the_same(text: str) -> None:
+    encoded = json.dumps({text: [text]}, ensure_ascii=False)
+    printed = shown_json(encoded)
+
+    assert json.loads(printed) == json.loads(encoded)
+    assert not any(_is_harmful(char) for char in printed)
+    assert not _is_command(printed)
 
 
 @pytest.mark.parametrize("text", ["\n" * 200_000, " " * 200_000, "#" * 200_000, ":" * 200_000])

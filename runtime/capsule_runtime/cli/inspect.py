@@ -1,0 +1,137 @@
+"""`capsule ps` and `capsule show`: what runs there are, and what is known of one."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+
+import anyio
+import click
+
+from capsule_runtime.cli.glance import seconds_of
+from capsule_runtime.cli.options import json_option, run_argument
+from capsule_runtime.cli.outline import outline
+from capsule_runtime.cli.output import STDOUT, width_of, write_json, write_stdout
+from capsule_runtime.cli.printer import Shown, shown_line
+from capsule_runtime.cli.result import Result, result_of
+from capsule_runtime.core.index import IndexRow
+from capsule_runtime.core.units import show_duration, show_size
+from capsule_runtime.runs import open_runs
+
+ENDED = "ended"
+_LIMIT = 50
+_SHORT_ID = len("run_") + 13
+"""Enough of an id to tell apart runs that were not created in the same sixteenth of a second."""
+_UNNAMED_CONTEXT = "ctx_"
+_FILES_SHOWN = 20
+
+
+@click.command("ps", epilog="Example: capsule ps --all --json")
+@click.option("--all", "-a", "every", is_flag=True, help="Runs that have ended too.")
+@click.option(
+    "--limit", type=click.IntRange(1), default=_LIMIT, help=f"At most so many ({_LIMIT})."
+)
+@json_option
+def ps_command(every: bool, limit: int, as_json: bool) -> int:
+    """List the runs that are going on, newest first."""
+    rows = recent_runs(live_only=not every, limit=limit)
+    if as_json:
+        write_json(rows)
+    else:
+        write_stdout(_table(rows, width_of(STDOUT), time.time()))
+    return 0
+
+
+@click.command("show", epilog="Example: capsule show @last")
+@run_argument
+@json_option
+def show_command(run: str, as_json: bool) -> int:
+    """Show what is known of one run: how it ended, what it answered, what it left."""
+    result, task = anyio.run(_look_at, run)
+    if as_json:
+        write_json(result)
+    else:
+        write_stdout(_page(result, task))
+    return 0
+
+
+def recent_runs(*, live_only: bool, limit: int) -> list[IndexRow]:
+    """Return the newest runs of this caller's store.
+
+    Raises:
+        StoreError: it cannot be read.
+    """
+
+    async def look() -> list[IndexRow]:
+        async with open_runs() as runs:
+            rows = runs.recent(live_only=live_only, limit=limit)
+            # A run whose owner was killed is not going on, whatever its log says last.
+            if any(row.state != ENDED for row in rows) and await runs.recover():
+                rows = runs.recent(live_only=live_only, limit=limit)
+            return rows
+
+    return anyio.run(look)
+
+
+async def _look_at(name: str) -> tuple[Result, str]:
+    async with open_runs() as runs:
+        run = runs.find(name).id
+        if runs.find(run).state != ENDED:
+            await runs.recover()
+        record = runs.record(run)
+        task = record.message.text if record.message else ""
+        return result_of(record, runs.out_folder(run)), task
+
+
+def _table(rows: Sequence[IndexRow], width: int | None, now: float) -> Shown:
+    """Return *rows* as columns; cut to *width* where a terminal gives one."""
+    head = ("RUN", "STATE", "AGE", "CAPSULE", "CONTEXT", "TASK")
+    cells = [
+        (
+            row.id[:_SHORT_ID] if width else row.id,
+            row.reason or row.state,
+            show_duration(max(0.0, now - seconds_of(row.created_at))),
+            row.capsule,
+            "-" if row.context.startswith(_UNNAMED_CONTEXT) else row.context,
+            row.task,
+        )
+        for row in rows
+    ]
+    shown = [tuple(shown_line(cell) for cell in line) for line in [head, *cells]]
+    widths = [max(len(line[column]) for line in shown) for column in range(len(head) - 1)]
+    text = ""
+    for line in shown:
+        columns = (cell.ljust(room) for cell, room in zip(line, [*widths, 0], strict=True))
+        text += "  ".join(columns)[:width].rstrip() + "\n"
+    return Shown(text)
+
+
+def _page(result: Result, task: str) -> Shown:
+    """Return what a person wants to know of a run."""
+    more = len(result.out) - _FILES_SHOWN
+    files = [f"{file.path}  ({show_size(file.size)})" for file in result.out[:_FILES_SHOWN]]
+    ended = seconds_of(result.ended_at) if result.ended_at else time.time()
+    page = {
+        "run": result.run,
+        "state": result.state,
+        "outcome": result.outcome,
+        "reason": result.reason,
+        "message": result.message,
+        "exit status": result.exit_code,
+        "task": task,
+        "capsule": f"{result.capsule} {result.version}",
+        "driver": result.driver,
+        "model": result.model,
+        "containment": result.containment,
+        "context": result.context,
+        "session": result.session,
+        "workdir": result.workdir,
+        "started": result.created_at,
+        "took": show_duration(max(0.0, ended - seconds_of(result.created_at))),
+        "turns": result.turns,
+        "tool calls": result.tool_calls,
+        "tokens": result.tokens,
+        "answer": result.response.splitlines() if result.response else None,
+        f"files in {result.out_folder}": files + ([f"and {more} more"] if more > 0 else []),
+    }
+    return outline(page)

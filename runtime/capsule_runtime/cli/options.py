@@ -1,0 +1,48 @@
+"""Options and arguments that several verbs share."""
+
+from __future__ import annotations
+
+import click
+from click.shell_completion import CompletionItem
+
+from capsule_runtime.core.units import parse_duration
+
+
+def to_seconds(ctx: click.Context, param: click.Parameter, value: str | None) -> float | None:
+    """Return the seconds of a duration such as 90s, 15m or 1h30m.
+
+    Raises:
+        BadParameter: it is none, or it is no time at all.
+    """
+    if value is None:
+        return None
+    try:
+        seconds = parse_duration(value)
+    except ValueError as exc:
+        raise click.BadParameter(str(exc), ctx, param) from exc
+    if seconds <= 0:
+        raise click.BadParameter(f"{value!r} is no time at all", ctx, param)
+    return seconds
+
+
+def complete_run(
+    _ctx: click.Context, _param: click.Parameter, incomplete: str
+) -> list[CompletionItem]:
+    """Return the recent runs that *incomplete* may mean."""
+    from capsule_runtime.cli.inspect import recent_runs
+
+    found = [
+        CompletionItem(row.id, help=row.task) for row in recent_runs(live_only=False, limit=50)
+    ]
+    return [item for item in [*found, CompletionItem("@last")] if item.value.startswith(incomplete)]
+
+
+run_argument = click.argument("run", metavar="RUN", shell_complete=complete_run)
+json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+format_option = click.option(
+    "--format",
+    "format",
+    type=click.Choice(["text", "jsonl", "quiet"]),
+    default="text",
+    help="text for people (the default), jsonl for frames, quiet for the answer alone.",
+)

@@ -1,0 +1,147 @@
+"""`capsule run`: from the words of the command line to a request."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import click
+
+from capsule_runtime.cli.detaching import leave_running
+from capsule_runtime.cli.inputs import STDIN, MessageReader, parse_variables
+from capsule_runtime.cli.options import format_option, to_seconds
+from capsule_runtime.cli.outline import outline
+from capsule_runtime.cli.output import write_json, write_stdout
+from capsule_runtime.cli.result import check_result_path
+from capsule_runtime.cli.running import Wishes, run_here
+from capsule_runtime.cli.words import check_words
+from capsule_runtime.request import RunRequest, plan_run
+
+
+class _Given(NamedTuple):
+    """The options and arguments as they were given."""
+
+    capsule: str
+    dash: str | None
+    task: str | None
+    task_file: str | None
+    inputs: tuple[str, ...]
+    workdir: str
+    format: str
+    timeout: float | None
+    context: str | None
+    wait: bool
+    model: str | None
+    variables: tuple[str, ...]
+    result: str | None
+    detach: bool
+    containment: str | None
+    explain: bool
+    as_json: bool
+
+
+class _RunCommand(click.Command):
+    """A command whose words after `--` are for the harness."""
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        end = args.index("--") if "--" in args else len(args)
+        ctx.meta["harness_words"] = tuple(args[end + 1 :])
+        return super().parse_args(ctx, args[:end])
+
+    def collect_usage_pieces(self, ctx: click.Context) -> list[str]:
+        return [*super().collect_usage_pieces(ctx), "[-- WORD...]"]
+
+
+@click.command(
+    "run",
+    cls=_RunCommand,
+    epilog="Example: capsule run ./code-review --task 'review the last commit' --timeout 15m",
+)
+@click.argument("capsule", metavar="CAPSULE")
+@click.argument("dash", required=False, metavar="[-]")
+@click.option("--task", metavar="TEXT", help="What is to be done; - reads it from stdin.")
+@click.option("--task-file", metavar="FILE", help="A file that holds the task.")
+@click.option(
+    "--input",
+    "inputs",
+    multiple=True,
+    metavar="FILE",
+    help="JSON or text to hand in beside the task; - for stdin. May be repeated.",
+)
+@click.option("--workdir", default=".", metavar="DIR", help="What to work on: by default, here.")
+@format_option
+@click.option(
+    "--timeout", callback=to_seconds, metavar="TIME", help="Stop the run after this long."
+)
+@click.option("--context", metavar="NAME", help="The conversation to go on with, or to begin.")
+@click.option("--wait", is_flag=True, help="Wait for another run in the same context.")
+@click.option("--model", metavar="NAME", help="The model to use instead of the capsule's own.")
+@click.option(
+    "--env",
+    "variables",
+    multiple=True,
+    metavar="NAME[=VALUE]",
+    help="A variable for the harness; without a value, yours. May be repeated.",
+)
+@click.option("--result", metavar="FILE", help="Write what became of the run to a JSON file.")
+@click.option("--detach", is_flag=True, help="Print the run's id and leave it running.")
+@click.option(
+    "--containment",
+    type=click.Choice(["sealed", "scoped", "advisory"]),
+    help="The weakest walls that will do.",
+)
+@click.option("--explain", is_flag=True, help="Print what would be done, and do nothing.")
+@click.option("--json", "as_json", is_flag=True, help="With --explain: print JSON.")
+@click.pass_context
+def run_command(ctx: click.Context, /, **options: Any) -> int:
+    """Give a task to a capsule and follow it to its end.
+
+    The answer goes to stdout, everything else to stderr; the exit status tells how the run ended.
+    Ctrl-C interrupts the run, a second one kills it. Words after -- go to the harness.
+    """
+    given = _Given(**options)
+    _check(ctx, given)
+    request = _request(given, ctx.meta["harness_words"])
+    if given.explain:
+        plan = plan_run(request)
+        write_json(plan) if given.as_json else write_stdout(outline(plan))
+        return 0
+    result = Path(os.path.abspath(given.result)) if given.result else None
+    if result is not None:
+        check_result_path(result)
+    wishes = Wishes(given.format, given.wait, result)
+    return leave_running(request, wishes) if given.detach else run_here(request, wishes)
+
+
+def _check(ctx: click.Context, given: _Given) -> None:
+    """Refuse what no single option can tell to be wrong."""
+    if given.dash not in (None, STDIN):
+        ctx.fail(
+            f"unexpected word {given.dash!r}; a task is given with --task, "
+            "and words for the harness stand after --"
+        )
+    if given.dash and (given.task or given.task_file):
+        ctx.fail("the task was given twice: - reads it from stdin")
+    if given.as_json and not given.explain:
+        ctx.fail("--json goes with --explain; frames come with --format jsonl")
+    if given.wait and not given.context:
+        ctx.fail("--wait goes with --context: without one, no other run is in the way")
+
+
+def _request(given: _Given, harness_words: tuple[str, ...]) -> RunRequest:
+    """Build the request; this may read stdin."""
+    capsule, workdir = os.path.abspath(given.capsule), os.path.abspath(given.workdir)
+    check_words([capsule, workdir])
+    task = STDIN if given.dash else given.task
+    return RunRequest(
+        capsule=Path(capsule),
+        message=MessageReader().read(task, given.task_file, given.inputs),
+        workdir=Path(workdir),
+        context=given.context,
+        model=given.model,
+        args=harness_words,
+        env=parse_variables(given.variables),
+        wall_seconds=given.timeout,
+        containment=given.containment,
+    )

@@ -1,0 +1,140 @@
+"""Own a run: start it, show it or not, stop it on signals, and write down what became of it."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+from typing import NamedTuple
+
+import anyio
+
+from capsule_runtime.cli.following import make_view, show_own_run
+from capsule_runtime.cli.result import exit_status_of_run, result_of, write_result
+from capsule_runtime.cli.screen import open_screen
+from capsule_runtime.cli.signals import Stopper, exit_status_of_signal, heeded_signals
+from capsule_runtime.cli.views import SilentView
+from capsule_runtime.core.log import Record
+from capsule_runtime.errors import UsageError
+from capsule_runtime.request import RunRequest
+from capsule_runtime.runs import open_runs
+from capsule_runtime.supervisor import ActiveRun, Supervisor, open_supervisor
+
+CONTEXT_BUSY = "E-USE-010"
+
+_MOST_LIVE_RUNS = 100_000
+_LOOK_AGAIN_SECONDS = 0.5
+
+Attend = Callable[[ActiveRun, Stopper], Awaitable[None]]
+"""What is done while a run goes on; returns at its end."""
+
+Recorded = Callable[[str, Path], None]
+"""Told a run's id and its folder."""
+
+
+class Wishes(NamedTuple):
+    """How the caller wants a run to be shown and recorded."""
+
+    format: str
+    wait: bool = False
+    """Whether to wait while another run is in the context."""
+    result: Path | None = None
+
+
+def run_here(request: RunRequest, wishes: Wishes) -> int:
+    """Run *request* to its end, shown on stdout and stderr; return the exit status.
+
+    Raises:
+        CapsuleError: there is no run, or its log was lost.
+    """
+    return anyio.run(_run_here, request, wishes)
+
+
+def run_unseen(request: RunRequest, wishes: Wishes, recorded: Recorded) -> int:
+    """Run *request* to its end and show nothing; call *recorded* once it is on record.
+
+    Raises:
+        CapsuleError: there is no run, or its log was lost.
+    """
+    return anyio.run(_run_unseen, request, wishes, recorded)
+
+
+async def _run_here(request: RunRequest, wishes: Wishes) -> int:
+    async with open_screen() as screen:
+        view = make_view(wishes.format, screen)
+
+        async def show(run: ActiveRun, stopper: Stopper) -> None:
+            await show_own_run(run, view, screen, stopper)
+
+        return await _own(request, wishes, Stopper(view), show)
+
+
+async def _run_unseen(request: RunRequest, wishes: Wishes, recorded: Recorded) -> int:
+    async def wait(run: ActiveRun, _stopper: Stopper) -> None:
+        recorded(run.id, (await _out_folder(run.id)).parent)
+        await run.wait()
+
+    return await _own(request, wishes, Stopper(SilentView()), wait)
+
+
+async def _own(request: RunRequest, wishes: Wishes, stopper: Stopper, attend: Attend) -> int:
+    """Heed signals while the run is started and attended to; return the exit status."""
+    record: Record | None = None
+    with heeded_signals() as signals:
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(stopper.watch, signals)
+            async with open_supervisor() as supervisor:
+                run = await _start(supervisor, request, stopper, wait=wishes.wait)
+                if run is not None:
+                    await _attend(run, wishes, stopper, attend)
+                    record = await run.wait()
+            tasks.cancel_scope.cancel()
+    if record is not None:
+        return exit_status_of_run(record)
+    assert stopper.first is not None  # nothing else makes us give up
+    return exit_status_of_signal(stopper.first)
+
+
+async def _attend(run: ActiveRun, wishes: Wishes, stopper: Stopper, attend: Attend) -> None:
+    await stopper.take(run)
+    async with anyio.create_task_group() as tasks:
+        if wishes.result is not None:
+            tasks.start_soon(_keep_result, run, wishes.result)
+        await attend(run, stopper)
+
+
+async def _start(
+    supervisor: Supervisor, request: RunRequest, stopper: Stopper, *, wait: bool
+) -> ActiveRun | None:
+    """Start the run, if need be once its context is free; None when a signal came first."""
+    while stopper.first is None:
+        try:
+            return await supervisor.start(request)
+        except UsageError as error:
+            if not wait or error.code != CONTEXT_BUSY:
+                raise
+        with stopper.gives_up():
+            await _context_free(request.context, stopper)
+    return None
+
+
+async def _context_free(context: str | None, stopper: Stopper) -> None:
+    """Wait until no run is in *context*, as far as can be seen from here."""
+    async with open_runs() as runs:
+        live = runs.recent(live_only=True, limit=_MOST_LIVE_RUNS)
+        for row in live:
+            if row.context == context:
+                stopper.notice(f"waiting for {row.id}, which is in the context {context!r}")
+                await runs.wait(row.id)
+                return
+    # It was busy a moment ago, so whoever was in it is just leaving.
+    await anyio.sleep(_LOOK_AGAIN_SECONDS)
+
+
+async def _keep_result(run: ActiveRun, path: Path) -> None:
+    record = await run.wait()
+    write_result(path, result_of(record, await _out_folder(run.id)))
+
+
+async def _out_folder(run: str) -> Path:
+    async with open_runs() as runs:
+        return runs.out_folder(run)

@@ -1,0 +1,267 @@
+"""`capsule run` on pipes: what goes where in each format, and what is left at the end."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from support.command import ADVISORY, HELLO, ON_CUE, PROGRAM, STUBBORN, Command, saying
+
+NARRATING = saying(
+    r"""
+{"type":"text-delta","text":"I look "}
+{"type":"text-delta","text":"at it."}
+{"type":"tool-call","id":"1","name":"Bash","input":{"command":"make test","cwd":"/x"}}
+{"type":"tool-result","id":"1","content":"no rule\nat all","is_error":true,"exit_code":2}
+{"type":"usage","model":"m","input_tokens":1200,"output_tokens":34}
+{"type":"text","text":"It is fine."}
+{"type":"tool-call","id":"2","name":"List","input":null}
+{"type":"tool-result","id":"2","content":"x"}
+{"type":"text-delta","text":"All "}
+{"type":"text-delta","text":"done."}
+{"type":"turn-end","result":"All done."}
+"""
+)
+FAILING = saying(
+    r"""
+{"type":"text-delta","text":"half of it"}
+{"type":"turn-failed","kind":"quota","message":"no credit\u001b[2J left"}
+"""
+)
+ECHOING = r"""
+read -r task
+printf '%s\n' "$task" > "$CAPSULE_OUT/task.json"
+echo '{"type":"turn-end","result":"noted"}'
+"""
+HOSTILE = saying(
+    r"""
+{"type":"turn-end","result":"a\u001b[31m\r\n::error::b\n##[group]c\u202e\u2028"}
+"""
+)
+
+
+@pytest.fixture
+def command(tmp_path: Path) -> Command:
+    return Command(tmp_path)
+
+
+def test_text_prints_the_answer_once_and_the_rest_on_stderr(command: Command) -> None:
+    done = command.run(HELLO)
+
+    assert done.status == 0
+    assert done.out == "hello world\n"
+    assert done.err.splitlines()[0].startswith("run_")
+    assert done.err.splitlines()[-1].startswith("✓ completed")
+
+
+def test_text_on_pipes_shows_narration_and_tool_calls_on_stderr(command: Command) -> None:
+    done = command.run(NARRATING)
+    said = done.err.splitlines()[2:]
+
+    assert done.out == "All done.\n"
+    assert said[0] == "I look at it."
+    assert said[1].startswith("● Bash  make test  ✗ 0.")
+    assert said[1].endswith("exit 2")
+    assert said[2] == "  no rule"
+    assert said[3] == "It is fine."
+    assert said[4].startswith("● List  ✓ 0.")
+    assert said[5].startswith("✓ completed  0.")
+    assert said[5].endswith(" · 2 turns · 2 tool calls · 1.2k tokens")
+    assert len(said) == 6
+
+
+def test_text_writes_plain_lines_on_pipes(command: Command) -> None:
+    done = command.run(NARRATING)
+
+    assert "\x1b" not in done.out + done.err
+
+
+def test_jsonl_prints_frames_and_nothing_else(command: Command) -> None:
+    done = command.run(HELLO, "--format", "jsonl")
+    frames = done.frames
+
+    assert done.status == 0
+    assert done.err == ""
+    assert frames[0]["run"].startswith("run_")
+    assert [frame["prev"] for frame in frames] == [0, *(frame["seq"] for frame in frames[:-1])]
+    assert frames[-1]["final"] is True
+    assert frames[-1]["response"] == "hello world"
+
+
+def test_jsonl_is_the_log_byte_for_byte(command: Command) -> None:
+    done = command.run(NARRATING, "--format", "jsonl")
+    log = command("logs", "@last", "--json")
+
+    assert log.out == done.out
+
+
+def test_quiet_prints_the_answer_alone(command: Command) -> None:
+    done = command.run(NARRATING, "--format", "quiet")
+
+    assert (done.status, done.out, done.err) == (0, "All done.\n", "")
+
+
+@pytest.mark.parametrize("format", ["text", "quiet"])
+def test_a_failure_is_told_on_stderr(command: Command, format: str) -> None:
+    done = command.run(FAILING, "--format", format)
+
+    assert done.status == 1
+    assert done.out == ""
+    assert "error[E-RUN-033]: no credit\u241b[2J left" in done.err
+
+
+def test_a_failure_does_not_hide_what_was_said(command: Command) -> None:
+    done = command.run(FAILING)
+
+    assert "half of it\n" in done.err
+
+
+def test_text_of_a_run_steers_no_terminal_and_no_runner(command: Command) -> None:
+    done = command.run(HOSTILE)
+
+    assert done.out == "a\u241b[31m\n: :error::b\n## [group]c<U+202E><U+2028>\n"
+
+
+def test_the_task_and_its_inputs_reach_the_harness(command: Command) -> None:
+    (command.folder / "numbers.json").write_text("[1, 2]")
+    (command.folder / "notes.txt").write_text("as I said")
+    words = ["run", command.capsule(ECHOING), "-", *ADVISORY]
+    inputs = ["--input", "numbers.json", "--input", "notes.txt"]
+    done = command(*words, *inputs, "--context", "talk", stdin="größer".encode())
+    result = json.loads(command("show", "@last", "--json").out)
+    task = json.loads((Path(result["out_folder"]) / "task.json").read_text())
+
+    assert done.status == 0
+    assert task["context"] == "talk"
+    assert task["message"]["parts"] == [
+        {"type": "text", "text": "größer"},
+        {"type": "data", "data": [1, 2], "name": "numbers.json"},
+        {"type": "text", "text": "as I said", "name": "notes.txt"},
+    ]
+
+
+def test_variables_and_words_reach_the_harness(command: Command) -> None:
+    harness = """
+    read task
+    echo "{\\"type\\":\\"turn-end\\",\\"result\\":\\"$GIVEN $OWN ${HIDDEN:-no} $*\\"}"
+    """
+    words = ["--env", "GIVEN=1=2", "--env", "OWN", "--", "-x", "y z"]
+    done = command.run(harness, *words, env={"OWN": "mine", "HIDDEN": "yes"})
+
+    assert done.out == "1=2 mine no -x y z\n"
+
+
+def test_the_result_file_tells_how_it_ended(command: Command) -> None:
+    done = command.run(HELLO, "--result", "result.json", "--context", "talk")
+    result = json.loads((command.folder / "result.json").read_text())
+
+    assert done.status == result["exit_code"] == 0
+    assert result["run"] == done.err.split()[0]
+    assert result["context"] == "talk"
+    assert result["outcome"] == result["reason"] == "completed"
+    assert result["response"] == "hello world"
+    assert result["turns"] == 0 and result["tool_calls"] == 0
+    assert result["out"] == [{"path": "result.txt", "size": 11}]
+    assert result["created_at"] < result["ended_at"]
+    assert result == json.loads(command("show", "@last", "--json").out)
+
+
+def test_the_result_file_is_written_for_a_failure_too(command: Command) -> None:
+    command.run(FAILING, "--result", "result.json")
+    result = json.loads((command.folder / "result.json").read_text())
+
+    assert result["outcome"] == "failed"
+    assert result["reason"] == "quota"
+    assert result["exit_code"] == 1
+    assert result["response"] is None
+
+
+def test_a_timeout_ends_the_run(command: Command) -> None:
+    done = command.run(STUBBORN, "--timeout", "200ms", "--format", "quiet")
+
+    assert done.status == 124
+    assert "wall limit of 0.2s" in done.err
+
+
+def test_a_busy_context_is_refused_naming_the_run(command: Command) -> None:
+    cue = command.cue()
+    words = ("--context", "talk", "--env", f"CUE={cue}")
+    first = ("run", command.capsule(ON_CUE), "--task", "go", *ADVISORY, *words)
+    with command.started(*first, "--format", "jsonl") as process:
+        run = process.frame("working")["run"]
+        refused = command.run(ON_CUE, *words)
+        cue.write_text("now\n")
+        done = process.done()
+
+    assert done.status == 0
+    assert refused.status == 2
+    assert refused.err.startswith("error[E-USE-010]: ")
+    assert run in refused.err
+
+
+def test_wait_starts_once_the_context_is_free(command: Command) -> None:
+    cue = command.cue()
+    words = ("--context", "talk", "--env", f"CUE={cue}")
+    first = ("run", command.capsule(ON_CUE), "--task", "go", *ADVISORY, *words)
+    with command.started(*first, "--format", "jsonl") as process:
+        run = process.frame("inference")["run"]
+        with command.started(*first, "--wait", "--format", "quiet") as waiting:
+            notice = waiting.said("waiting for")
+            cue.write_text("now\n")
+            first_done = process.done()
+            cue.write_text("now\n")
+            second_done = waiting.done()
+
+    assert run in notice
+    assert first_done.status == 0
+    assert (second_done.status, second_done.out) == (0, "done\n")
+
+
+def test_both_streams_on_one_pipe_keep_their_order(command: Command) -> None:
+    words = ["run", command.capsule(NARRATING), "--task", "go", *ADVISORY]
+    done = subprocess.run(
+        [PROGRAM, *words], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, env=command.env
+    )
+    lines = done.stdout.decode().splitlines()
+
+    assert lines[-3:-1] == ["All done.", ""]
+    assert lines[-1].startswith("✓ completed")
+
+
+def test_containment_that_cannot_be_had_is_refused(command: Command) -> None:
+    done = command("run", command.capsule(HELLO), "--task", "go", "--containment", "sealed")
+
+    assert done.status == 6
+    assert done.err.startswith("error[E-CAP-001]: ")
+
+
+def test_a_harness_that_is_not_there_is_refused(command: Command) -> None:
+    folder = Path(command.capsule(HELLO))
+    manifest = (folder / "capsule.toml").read_text()
+    (folder / "capsule.toml").write_text(manifest.replace('"sh"', '"no-such-program"'))
+    done = command("run", str(folder), "--task", "go", *ADVISORY)
+
+    assert done.status == 8
+    assert done.err.startswith("error[E-HAR-001]: ")
+
+
+def test_what_init_writes_runs(command: Command) -> None:
+    command("init", "agent")
+    done = command("run", "agent", "--task", "go", "--workdir", ".", *ADVISORY)
+
+    assert done.status == 0
+    assert done.out == "The work directory holds 2 files and folders.\n"
+
+
+def test_a_full_disk_behind_stdout_interrupts_the_run(command: Command) -> None:
+    words = ["run", command.capsule(STUBBORN), "--task", "go", *ADVISORY, "--format", "jsonl"]
+    full = os.open("/dev/full", os.O_WRONLY)
+    done = subprocess.run([PROGRAM, *words], stdout=full, stderr=subprocess.PIPE, env=command.env)
+    os.close(full)
+
+    assert done.returncode == 130
+    assert "No space left" in command("logs", "@last", "--facts").out
