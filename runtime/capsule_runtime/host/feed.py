@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import AsyncIterator, Callable, Iterator, Sequence
+from typing import Self
 
 import anyio
 
@@ -36,7 +37,7 @@ class Feed:
         self._read_log = read_log
         self._tail: deque[Row] = deque()
         self._tail_bytes = 0
-        self._changed = anyio.Event()
+        self._changed: anyio.Event | None = None
         self._ended = False
 
     def publish(self, rows: Sequence[Row]) -> None:
@@ -55,20 +56,21 @@ class Feed:
         self._ended = True
         self._wake()
 
-    async def follow(self, after: int) -> AsyncIterator[Row]:
+    def follow(self, after: int) -> AsyncIterator[Row]:
         """Yield every row beyond entry *after*, until the end."""
-        while True:
-            changed = self._changed  # taken before looking: what comes later sets this very event
-            if after < self.head:
-                for row in self._rows(after):
-                    yield row.beyond(after)
-                    after = row.last
-            elif self._ended:
-                return
-            else:
-                await changed.wait()
+        return Follower(self, after)
 
-    def _rows(self, after: int) -> Sequence[Row]:
+    async def grown(self, after: int) -> bool:
+        """Wait until there is something beyond entry *after*; False when there never will be."""
+        while after >= self.head:
+            if self._ended:
+                return False
+            self._changed = self._changed or anyio.Event()
+            await self._changed.wait()
+        return True
+
+    def rows(self, after: int) -> Sequence[Row]:
+        """Return the next rows that reach beyond entry *after*."""
         if not self._tail or self._tail[0].first > after + 1:
             return self._read_log(after)
         newest_first: list[Row] = []
@@ -79,5 +81,27 @@ class Feed:
         return newest_first[::-1]
 
     def _wake(self) -> None:
-        changed, self._changed = self._changed, anyio.Event()
-        changed.set()
+        if self._changed is not None:
+            self._changed.set()
+            self._changed = None
+
+
+class Follower:
+    """A cursor on a feed. It holds nothing: whoever stops asking owes nothing."""
+
+    def __init__(self, feed: Feed, after: int) -> None:
+        self._feed = feed
+        self._after = after
+        self._found: deque[Row] = deque()
+
+    def __aiter__(self) -> Self:
+        return self
+
+    async def __anext__(self) -> Row:
+        if not self._found:
+            if not await self._feed.grown(self._after):
+                raise StopAsyncIteration
+            self._found.extend(self._feed.rows(self._after))
+        row = self._found.popleft().beyond(self._after)
+        self._after = row.last
+        return row

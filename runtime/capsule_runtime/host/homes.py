@@ -34,6 +34,16 @@ def write_files(home: Path, files: Mapping[str, bytes]) -> None:
             raise HostError("E-HOST-003", f"cannot write {name!r} into {home}: {exc}") from exc
 
 
+def check_names(names: Iterable[str]) -> None:
+    """Check that the files *names* are beneath HOME.
+
+    Raises:
+        HarnessError: one is not.
+    """
+    for name in names:
+        _beneath(name)
+
+
 def collect_files(home: Path, names: Iterable[str]) -> dict[str, bytes]:
     """Return the regular files among *names* in *home*, each cut to 16 MiB; others are left out."""
     found: dict[str, bytes] = {}
@@ -80,9 +90,7 @@ def _read(folder: int, name: str) -> bytes:
 @contextlib.contextmanager
 def _folder_of(home: Path, name: str, *, create: bool) -> Generator[int]:
     """Open the folder of the file *name* beneath *home*, step by step."""
-    path = PurePosixPath(name)
-    if path.is_absolute() or ".." in path.parts or not path.name:
-        raise HarnessError("E-HAR-004", f"the driver named a file outside HOME: {name!r}")
+    path = _beneath(name)
     with contextlib.ExitStack() as opened:
         folder = os.open(home, _FOLDER)
         opened.callback(os.close, folder)
@@ -93,3 +101,10 @@ def _folder_of(home: Path, name: str, *, create: bool) -> Generator[int]:
             folder = os.open(part, _FOLDER, dir_fd=folder)
             opened.callback(os.close, folder)
         yield folder
+
+
+def _beneath(name: str) -> PurePosixPath:
+    path = PurePosixPath(name)
+    if path.is_absolute() or ".." in path.parts or not path.name:
+        raise HarnessError("E-HAR-004", f"the driver named a file outside HOME: {name!r}")
+    return path

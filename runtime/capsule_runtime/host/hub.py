@@ -18,6 +18,8 @@ import anyio.lowlevel
 ROUND_SECONDS = 0.001
 CHUNK_BYTES = 64 * 1024
 _READY_MAX = 512
+# The kernel reports the end of a pipe unasked: without this, for ever, once nobody reads it.
+_AT_REST = select.EPOLLONESHOT
 
 
 class Hub:
@@ -31,7 +33,7 @@ class Hub:
     def add(self, fd: int) -> None:
         """Take over waiting for *fd*, which becomes non-blocking."""
         os.set_blocking(fd, False)
-        self._epoll.register(fd, 0)
+        self._epoll.register(fd, _AT_REST)
 
     def remove(self, fd: int) -> None:
         """Give *fd* up, before it is closed."""
@@ -84,4 +86,4 @@ class Hub:
             await event.wait()
         finally:
             if self._armed.pop(fd, None) is not None:
-                self._epoll.modify(fd, 0)  # cancelled before it was ready
+                self._epoll.modify(fd, _AT_REST)  # cancelled before it was ready

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Sequence
 from dataclasses import replace
 
@@ -24,12 +25,28 @@ from capsule_runtime.host.store import Store
 WAITING_BYTES = 256 * 1024
 """How much of one run may wait for the disk before its output is read on."""
 _PAGE_ROWS = 64
-_encode_lines = msgspec.json.Encoder().encode_lines
+# What is no JSON value came from a driver in Python, and is shown as Python shows it.
+_encode_lines = msgspec.json.Encoder(enc_hook=repr).encode_lines
 
 
 def rows_of(appends: Sequence[Append]) -> list[Row]:
     """Return *appends* as the store writes them: the bytes are those a JSONL client gets."""
-    return [Row(a.first, a.last, _encode_lines(a.entries)) for a in appends]
+    return [Row(a.first, a.last, _lines(a.entries)) for a in appends]
+
+
+def _lines(entries: Sequence[object]) -> bytes:
+    try:
+        return _encode_lines(entries)
+    except UnicodeEncodeError:
+        # Half a character: `json.loads` lets it in, UTF-8 has no bytes for it.
+        return b"".join(_line_with_marks(entry) for entry in entries)
+
+
+def _line_with_marks(entry: object) -> bytes:
+    """Encode *entry* with a question mark for each half of a character."""
+    plain = msgspec.to_builtins(entry, enc_hook=repr)
+    text = json.dumps(plain, ensure_ascii=False, separators=(",", ":"))
+    return text.encode("utf-8", "replace") + b"\n"
 
 
 class RunLog:
@@ -51,8 +68,9 @@ class RunLog:
         self._index = index_row(record)
         self._context = context
         self._waiting_bytes = 0
-        self._committed = anyio.Event()
+        self._committed: anyio.Event | None = None
         self._failure: StoreError | None = None
+        self._failed = anyio.Event()
 
     def put(self, appends: Sequence[Append]) -> None:
         """Queue *appends* to be committed together, then shown."""
@@ -68,8 +86,10 @@ class RunLog:
                 self.feed.publish(rows)
             else:
                 self._failure = self._failure or error
-            committed, self._committed = self._committed, anyio.Event()
-            committed.set()
+                self._failed.set()
+            if self._committed is not None:
+                self._committed.set()
+                self._committed = None
 
         index, context = self._changes(appends)
         self._store.append(self._tail, rows, index, done, context=context)
@@ -95,9 +115,22 @@ class RunLog:
         self.feed.end()
         self._store.release(self._tail)
 
+    async def lost(self) -> None:
+        """Wait until something cannot be written, maybe for ever.
+
+        Raises:
+            StoreError: that it is so.
+        """
+        await self._failed.wait()
+        self._raise_failure()
+
     async def _at_most(self, waiting_bytes: int) -> None:
         while self._waiting_bytes > waiting_bytes and self._failure is None:
+            self._committed = self._committed or anyio.Event()
             await self._committed.wait()
+        self._raise_failure()
+
+    def _raise_failure(self) -> None:
         if self._failure is not None:
             failure = self._failure
             raise StoreError(failure.code, failure.message, failure.hint) from failure

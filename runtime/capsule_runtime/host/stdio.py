@@ -13,11 +13,14 @@ from typing import Protocol, Self
 
 import anyio
 
+from capsule_runtime.errors import HostError
 from capsule_runtime.host.hub import CHUNK_BYTES, Hub
 
 WIDE_PIPE_BYTES = 1024 * 1024
 STDERR_FILE_BYTES = 16 * 1024 * 1024
 STDERR_TAIL_BYTES = 16 * 1024
+WAITING_BYTES = 1024 * 1024
+"""How much may wait for a harness that does not read; a task of any size is let in."""
 _FILE_POLL_SECONDS = 0.02
 
 
@@ -89,20 +92,30 @@ class FileOutput:
 
 
 class Stdin:
-    """The harness's stdin: bytes wait here while the harness does not read."""
+    """The harness's stdin: bytes wait here while the harness does not read.
+
+    Not many of them: a harness can ask and ask and never take an answer.
+    """
 
     def __init__(self, fd: int) -> None:
         os.set_blocking(fd, False)
         self._fd: int | None = fd
         self._pending: deque[memoryview] = deque()
+        self._pending_bytes = 0
+        self.dropped_bytes = 0
         self._wake = anyio.Event()
         self._ends = False
 
     def send(self, data: bytes) -> None:
         """Queue *data*; after `end` it is dropped, because nobody reads any more."""
-        if not self._ends:
-            self._pending.append(memoryview(data))
-            self._wake.set()
+        if self._ends:
+            return
+        if self._pending_bytes >= WAITING_BYTES:
+            self.dropped_bytes += len(data)
+            return
+        self._pending.append(memoryview(data))
+        self._pending_bytes += len(data)
+        self._wake.set()
 
     def end(self) -> None:
         """Close once all that was queued is written."""
@@ -122,6 +135,8 @@ class Stdin:
 
     def close(self) -> None:
         """Close now; what was not written is lost."""
+        self._ends = True
+        self._pending.clear()
         if self._fd is not None:
             fd, self._fd = self._fd, None
             os.close(fd)
@@ -134,6 +149,7 @@ class Stdin:
         except BrokenPipeError:
             self.close()
         else:
+            self._pending_bytes -= written
             rest = self._pending.popleft()[written:]
             if rest:
                 self._pending.appendleft(rest)
@@ -143,7 +159,11 @@ class StderrLog:
     """Keep the start of stderr in a file and its end in memory; drop the middle of a flood."""
 
     def __init__(self, path: Path) -> None:
-        self._fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600)
+        flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC
+        try:
+            self._fd = os.open(path, flags, 0o600)
+        except OSError as exc:
+            raise HostError("E-HOST-004", f"cannot create {path}: {exc}") from exc
         self._room = STDERR_FILE_BYTES
         self._tail = b""
         self.dropped_bytes = 0
@@ -154,13 +174,18 @@ class StderrLog:
         return self._tail
 
     def write(self, chunk: bytes) -> None:
-        """Add *chunk*."""
+        """Add *chunk*. A full disk costs what stderr says, not the run."""
         self._tail = (self._tail + chunk)[-STDERR_TAIL_BYTES:]
         kept = chunk[: self._room]
-        self._room -= len(kept)
         self.dropped_bytes += len(chunk) - len(kept)
+        self._room -= len(kept)
         while kept:
-            kept = kept[os.write(self._fd, kept) :]
+            try:
+                kept = kept[os.write(self._fd, kept) :]
+            except OSError:
+                self.dropped_bytes += len(kept)
+                self._room = 0
+                return
 
     def __enter__(self) -> Self:
         return self
@@ -172,16 +197,15 @@ class StderrLog:
 class ChildEnds:
     """The ends that the harness gets. Close them once it has them, so that output can end."""
 
-    def __init__(self, stdin: int, stdout: int, stderr: int) -> None:
-        self.stdin, self.stdout, self.stderr = stdin, stdout, stderr
-        self._open = True
+    def __init__(self) -> None:
+        self.stdin = self.stdout = self.stderr = -1
 
     def close(self) -> None:
         """Close them in this process; a second time does nothing."""
-        if self._open:
-            self._open = False
-            for fd in (self.stdin, self.stdout, self.stderr):
+        for fd in (self.stdin, self.stdout, self.stderr):
+            if fd >= 0:
                 os.close(fd)
+        self.stdin = self.stdout = self.stderr = -1
 
 
 @dataclass(frozen=True, slots=True)
@@ -200,18 +224,24 @@ def open_stdio(hub: Hub, folder: Path, *, wide_bytes: int | None = None) -> Gene
 
     With *wide_bytes* the stdout pipe holds that much, for harnesses that leave before a small one
     has drained; when the system refuses, a file in *folder* stands in for the pipe.
+
+    Raises:
+        HostError: the system refuses.
     """
     with contextlib.ExitStack() as cleanup:
-        child_in, our_in = os.pipe2(os.O_CLOEXEC)
-        stdin = Stdin(our_in)
-        cleanup.callback(stdin.close)
-        stdout, child_out = _open_stdout(hub, folder, wide_bytes)
-        cleanup.callback(stdout.close)
-        our_err, child_err = os.pipe2(os.O_CLOEXEC)
-        stderr = PipeOutput(hub, our_err)
-        cleanup.callback(stderr.close)
-        child = ChildEnds(child_in, child_out, child_err)
+        child = ChildEnds()
         cleanup.callback(child.close)
+        try:
+            child.stdin, our_in = os.pipe2(os.O_CLOEXEC)
+            stdin = Stdin(our_in)
+            cleanup.callback(stdin.close)
+            stdout, child.stdout = _open_stdout(hub, folder, wide_bytes)
+            cleanup.callback(stdout.close)
+            our_err, child.stderr = os.pipe2(os.O_CLOEXEC)
+            stderr = PipeOutput(hub, our_err)
+            cleanup.callback(stderr.close)
+        except OSError as exc:
+            raise HostError("E-HOST-006", f"cannot open the harness's streams: {exc}") from exc
         yield Stdio(stdin, stdout, stderr, child)
 
 
@@ -223,7 +253,11 @@ def _open_stdout(hub: Hub, folder: Path, wide_bytes: int | None) -> tuple[Output
     os.close(childs)
     path = folder / "stdout"
     childs = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_APPEND | os.O_CLOEXEC, 0o600)
-    return FileOutput(path), childs
+    try:
+        return FileOutput(path), childs
+    except OSError:
+        os.close(childs)
+        raise
 
 
 def _widened(fd: int, size: int) -> bool:

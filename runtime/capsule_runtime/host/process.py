@@ -1,0 +1,223 @@
+"""Start harnesses through the warden, and know when nothing of them is left.
+
+`open_warden` is a lifeline: however its block ends, and also when this process is killed, every
+tree that was spawned in it is buried.
+"""
+
+from __future__ import annotations
+
+import errno
+import marshal
+import os
+import socket
+from collections.abc import AsyncGenerator, Mapping
+from contextlib import ExitStack, asynccontextmanager, suppress
+from dataclasses import dataclass
+
+import anyio
+
+from capsule_runtime.errors import HarnessError, HostError
+from capsule_runtime.host.tree import BURIAL_SECONDS, Burial, Exit, Refusal, Tree
+from capsule_runtime.host.warden_process import WardenProcess
+
+__all__ = ["Burial", "Exit", "Spawn", "Tree", "Warden", "bury_through_warden", "open_warden"]
+
+START_SECONDS = 30.0
+"""How long it may take from asking the warden until the harness's program runs."""
+
+_STARTS_AT_ONCE = 32
+_ANSWER_BYTES = 4096
+# These are the machine's fault, though it is `execve` that reports them.
+_MACHINE_ERRNOS = {errno.ENOMEM, errno.EAGAIN, errno.EMFILE, errno.ENFILE, errno.EIO}
+
+
+@dataclass(frozen=True, slots=True)
+class Spawn:
+    """What to start: *run* names it to the warden, `argv[0]` is an absolute path."""
+
+    run: str
+    argv: tuple[str, ...]
+    env: Mapping[str, str]
+    cwd: str
+
+    def marshalled(self) -> bytes:
+        env = {os.fsencode(name): os.fsencode(value) for name, value in self.env.items()}
+        argv = [os.fsencode(argument) for argument in self.argv]
+        return marshal.dumps((argv, env, os.fsencode(self.cwd)))
+
+
+class Warden:
+    """Starts harnesses. Its process is started by the first of them, or by `warm`."""
+
+    def __init__(self, lock_path: str, socket_path: str) -> None:
+        self._paths = (lock_path, socket_path)
+        self._process: WardenProcess | None = None
+        self._trees: list[Tree] = []
+        # The kernel bounds the descriptors that are on their way, and a socket its queue.
+        self._starting = anyio.Semaphore(_STARTS_AT_ONCE)
+
+    def warm(self) -> None:
+        """Start the process now and do not wait: it gets ready while we do other things.
+
+        Raises:
+            HostError: E-HOST-001, there is no process to be had.
+        """
+        self._running()
+
+    async def spawn(self, spawn: Spawn, stdin: int, stdout: int, stderr: int) -> Tree:
+        """Start a harness on the three descriptors, which the caller then closes.
+
+        Raises:
+            HarnessError: E-HAR-001, the program cannot be run.
+            HostError: E-HOST-001, the warden or the machine failed.
+        """
+        async with self._starting:
+            tree = self._request(spawn, (stdin, stdout, stderr))
+            try:
+                refusal: Refusal | None = Refusal(errno.ETIMEDOUT, "start")
+                with anyio.move_on_after(START_SECONDS):
+                    refusal = await tree.started()
+                if refusal is not None:
+                    raise self._failure(spawn, refusal)
+            except BaseException:
+                # Cancelled in the middle of it, too late or refused: whatever is there is buried.
+                with anyio.CancelScope(shield=True), suppress(HostError):
+                    tree.bury()
+                    await tree.buried()
+                raise
+            return tree
+
+    async def close(self) -> None:
+        """Bury every tree and let the process go, in bounded time.
+
+        Raises:
+            HostError: E-HOST-002, a tree cannot be shown to be empty.
+        """
+        living = [tree for tree in self._trees if not tree.is_over]
+        doubts: list[HostError] = []
+        for tree in living:
+            tree.bury()
+        for tree in living:
+            try:
+                await tree.buried()
+            except HostError as doubt:
+                doubts.append(doubt)
+                tree.abandon()
+        if self._process is not None:
+            await self._process.end()
+        if doubts:
+            raise doubts[0]
+
+    def _running(self) -> WardenProcess:
+        if self._process is not None and self._process.is_dead():
+            self._process.close()
+            self._process = None
+        if self._process is None:
+            self._process = WardenProcess(*self._paths)
+        return self._process
+
+    def _request(self, spawn: Spawn, stdio: tuple[int, int, int]) -> Tree:
+        """Ask for a start, and return the tree that it will be; nothing of it may be there yet."""
+        words = ("spawn", spawn.run)
+        try:
+            with ExitStack() as cleanup, ExitStack() as cleanup_on_fail:
+                ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+                cleanup_on_fail.callback(ours.close)
+                cleanup.callback(theirs.close)
+                spec = os.memfd_create("spawn")
+                cleanup.callback(os.close, spec)
+                os.write(spec, spawn.marshalled())
+                ours.setblocking(False)
+                theirs.setblocking(False)
+                descriptors = [theirs.fileno(), spec, *stdio]
+                if not self._running().tell(words, descriptors):
+                    # It was killed a moment ago. What it did not receive it did not start.
+                    self._running().tell(words, descriptors)
+                cleanup_on_fail.pop_all()
+        except OSError as refusal:
+            raise HostError("E-HOST-001", f"cannot ask the warden: {refusal}") from refusal
+        tree = Tree(spawn.run, ours, self._remind)
+        self._trees = [*(tree for tree in self._trees if not tree.is_over), tree]
+        return tree
+
+    def _remind(self, run: str) -> None:
+        if self._process is not None:
+            with suppress(OSError):
+                self._process.tell(("bury", run))
+
+    def _failure(self, spawn: Spawn, refusal: Refusal) -> HarnessError | HostError:
+        program, reason = spawn.argv[0], os.strerror(refusal.number)
+        match refusal.step:
+            case "exec" if refusal.number not in _MACHINE_ERRNOS:
+                message = f"cannot run {program}: {reason}"
+                # The kernel means the interpreter that a script's first line names.
+                missing = refusal.number == errno.ENOENT and os.path.exists(program)
+                hint = "the file is there, but the interpreter it names is not" if missing else ""
+                return HarnessError("E-HAR-001", message, hint)
+            case "chdir":
+                return HostError("E-HOST-001", f"cannot enter {spawn.cwd}: {reason}")
+            case "silent":
+                words = self._process.last_words() if self._process else ""
+                return HostError("E-HOST-001", f"the warden ended before {program} ran: {words}")
+            case "lost":
+                return HostError("E-HOST-001", f"the burier was killed before {program} ran")
+            case step:
+                return HostError("E-HOST-001", f"cannot start {program}: {step}: {reason}")
+
+
+@asynccontextmanager
+async def open_warden(lock_path: str, socket_path: str) -> AsyncGenerator[Warden]:
+    """Hold a warden. When the block ends, however it ends, every tree spawned in it is buried.
+
+    The lock on *lock_path* is held, shared, until nothing of any tree is left, also when this
+    process is killed. *socket_path* is where `bury_through_warden` finds the warden.
+
+    Raises:
+        HostError: E-HOST-002, a tree cannot be shown to be empty.
+    """
+    warden = Warden(lock_path, socket_path)
+    try:
+        yield warden
+    finally:
+        with anyio.CancelScope(shield=True):
+            await warden.close()
+
+
+async def bury_through_warden(path: str, run_id: str) -> bool:
+    """Bury a run of another process, whose warden listens at *path*; False if it knows no such run.
+
+    Raises:
+        HostError: E-HOST-002, the run's tree cannot be shown to be empty.
+    """
+    with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as warden:
+        warden.setblocking(False)
+        answer = b""
+        with anyio.move_on_after(BURIAL_SECONDS):
+            try:
+                connect(warden, path)
+                warden.send(b"bury " + run_id.encode())
+                await anyio.wait_readable(warden)
+                answer = warden.recv(_ANSWER_BYTES)
+            except (FileNotFoundError, ConnectionRefusedError):
+                return False
+            except (BrokenPipeError, ConnectionResetError):
+                pass
+    match answer:
+        case b"done":
+            return True
+        case b"unknown":
+            return False
+        case _:
+            said = answer.decode(errors="replace") or "nothing"
+            raise HostError(
+                "E-HOST-002", f"run {run_id}: asked to bury it, the warden said: {said}"
+            )
+
+
+def connect(warden: socket.socket, path: str) -> None:
+    """Connect to the socket at *path*, which may be longer than a socket address can be."""
+    directory = os.open(os.path.dirname(path), os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        warden.connect(f"/proc/self/fd/{directory}/{os.path.basename(path)}")
+    finally:
+        os.close(directory)
