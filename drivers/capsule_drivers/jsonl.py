@@ -41,7 +41,7 @@ PROTOCOL = 1
 _NOTE_BYTES = 4096
 _PROBLEM_CHARACTERS = 200
 _DEPTH = 128
-"""How deep a value may nest: all who read the log after us must be able to decode it again."""
+"""How many brackets may stand in one another: whoever reads the log must be able to decode it."""
 _SIGNALS = {"line": None, "int": 2, "term": 15}
 
 _events = msgspec.json.Decoder(Event)
@@ -225,7 +225,7 @@ def _is_deep(event: Event) -> bool:
     if (name := _OPEN_VALUE.get(type(event))) is None:
         return False
     level: list[object] = [getattr(event, name)]
-    for _ in range(_DEPTH):
+    for _ in range(_DEPTH + 1):  # the heart of the value lies behind its last bracket
         inner: list[object] = []
         for value in level:
             if isinstance(value, dict):

@@ -131,18 +131,20 @@ class RememberingDriver(JsonlDriver):
         return [Remember(b"%d bytes" % len(lines)), *super().receive(lines)]
 
 
-def install_drivers(folder: Path) -> Path:
+def install_drivers(folder: Path) -> str:
     """Make a distribution that registers these drivers, and return what must go on `sys.path`."""
     info = folder / "capsule_test_drivers-1.0.dist-info"
     info.mkdir(parents=True)
-    (info / "METADATA").write_text("Metadata-Version: 2.1\nName: capsule-test-drivers\nVersion: 1.0\n")
+    (info / "METADATA").write_text(
+        "Metadata-Version: 2.1\nName: capsule-test-drivers\nVersion: 1.0\n"
+    )
     (info / "entry_points.txt").write_text(
         "[capsule_runtime.drivers]\n"
         "faulty = support.drivers:FaultyDriver\n"
         "tail-losing = support.drivers:TailLosingDriver\n"
         "remembering = support.drivers:RememberingDriver\n"
     )
-    return folder
+    return str(folder)
 
 
 def _with_native_config(request: LaunchRequest) -> LaunchRequest:

@@ -53,17 +53,8 @@ MISBEHAVIOURS = (
     Misbehaviour(
         "bad_bytes",
         response="after",
-        streamed="beforea\0bcut \ufffd",
-        notes=(
-            "a line that is no event",
-            "a line that is no event",
-            "a line that is no event",
-            "a line that is no event",
-            "a line that is no event",
-            "a line that is no event",
-            "a line that is no event",
-            "a line that is no event",
-        ),
+        streamed="beforecut \ufffd",
+        notes=("a line that is no event",) * 9,
     ),
     Misbehaviour("terminal_escapes", (json.dumps(ESCAPES),), response=ESCAPES, streamed=ESCAPES),
     Misbehaviour("slow_drip", response="dripped", streamed="slow drip é€😀"),
@@ -176,10 +167,22 @@ def python_command(*arguments: str) -> tuple[str, ...]:
     return (sys.executable, "-I", "-S", *arguments)
 
 
+def agent_capsule(
+    folder: Path,
+    verb: str,
+    *arguments: str,
+    limits: Mapping[str, str] | None = None,
+    driver: str = "jsonl",
+    config: Mapping[str, str] | None = None,
+) -> Path:
+    """Write the capsule *folder* whose harness is *verb* of `misbehaving.py`, and return it."""
+    command = python_command(str(AGENT), verb, *arguments)
+    return write_capsule(folder, command, limits=limits, driver=driver, config=config)
+
+
 def misbehaving_capsule(folder: Path, it: Misbehaviour) -> Path:
-    """Write the capsule *folder* whose harness misbehaves as *it* says."""
-    command = python_command(str(AGENT), it.verb, *it.arguments)
-    return write_capsule(folder, command, limits=it.limits, driver=it.driver)
+    """Write the capsule *folder* whose harness misbehaves as *it* says, and return it."""
+    return agent_capsule(folder, it.verb, *it.arguments, limits=it.limits, driver=it.driver)
 
 
 def shell_capsule(

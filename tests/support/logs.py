@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import cached_property
@@ -14,6 +15,7 @@ from capsule_runtime.core.log import Record, decode_entries
 from capsule_runtime.supervisor import ActiveRun
 
 T = TypeVar("T")
+_OF_ONE_RUN = re.compile(rb'(run_|ctx_|"pid":|"killed":|"burial_ms":)[0-9a-f]+')
 
 
 @dataclass(frozen=True)
@@ -36,14 +38,14 @@ class Log:
         return Record.fold(row.body for row in self.rows)
 
     @property
-    def bytes(self) -> bytes:
+    def body(self) -> bytes:
         """Return the lines of all entries."""
         return b"".join(row.body for row in self.rows)
 
     @property
     def lines(self) -> list[bytes]:
         """Return one line for each entry."""
-        return self.bytes.splitlines(keepends=True)
+        return self.body.splitlines(keepends=True)
 
     @property
     def frame_lines(self) -> list[bytes]:
@@ -76,6 +78,11 @@ class Log:
     def streamed(self) -> str:
         """Return all the text that was streamed."""
         return "".join(frame.text for frame in self.of(TextFrame) if not frame.final)
+
+    @property
+    def without_ids(self) -> bytes:
+        """Return the lines without what no two runs share."""
+        return _OF_ONE_RUN.sub(rb"\1", self.body)
 
     @property
     def artifacts(self) -> list[ArtifactFrame]:

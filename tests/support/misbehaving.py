@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import os
+import select
 import signal
 import sys
 from collections.abc import Callable
@@ -248,6 +249,55 @@ def asks() -> None:
     say("turn-end", result=json.dumps([[it["type"], it["id"], it["code"]] for it in answers]))
 
 
+def reports_task() -> None:
+    """Behave: open a session and answer with the task line and what else was handed in."""
+    task = hear()
+    home = os.environ["HOME"]
+    left = sorted(os.listdir(home))
+    with open(f"{home}/left-by-{task['run']}", "x"):
+        pass
+    say("session", id=f"session of {task['run']}")
+    given = {"task": task, "home": left, "memory": os.environ.get("MEMORY")}
+    say("turn-end", result=json.dumps(given))
+
+
+def polite(pause: str) -> None:
+    """Behave: when interrupted, need *pause* seconds, then end the turn."""
+    assert hear()["type"] == "task"
+    say("text-delta", text="ask me to stop")
+    assert hear()["type"] == "interrupt"
+    select.select([], [], [], float(pause))
+    say("turn-end", result="stopped where I was")
+
+
+def idles_in(phase: str) -> None:
+    """Fall silent in *phase*; in `after_tool` after a tool call that took its time."""
+    if phase in ("tool", "after_tool"):
+        say("tool-call", id="1", name="make")
+    if phase == "after_tool":
+        select.select([], [], [], 1.0)
+        say("tool-result", id="1", content="made")
+        say("text-delta", text="and")
+    if phase == "rate_limited":
+        say("retrying", attempt=1, reason="slow down")
+    stay()
+
+
+def trickles(count: str, pause: str) -> None:
+    """Behave: say *count* words, one each *pause* seconds."""
+    for number in range(int(count)):
+        select.select([], [], [], float(pause))
+        say("text-delta", text=f"{number} ")
+    say("turn-end", result="counted")
+
+
+def plays(path: str, code: str) -> None:
+    """Write the file *path* to stdout and exit with *code*."""
+    with open(path, "rb") as stream:
+        write(1, stream.read())
+    sys.exit(int(code))
+
+
 def result_is_a_link(target: str) -> None:
     os.symlink(target, os.environ["CAPSULE_OUT"] + "/result.txt")
     say("turn-end", result="through a link")
@@ -308,6 +358,7 @@ VERBS: dict[str, Callable[..., None]] = {
         floods,
         fork_bomb,
         half_a_line,
+        idles_in,
         leaves_a_child_on_stderr,
         leaves_a_child_on_stdout,
         leaves_a_daemon,
@@ -315,6 +366,9 @@ VERBS: dict[str, Callable[..., None]] = {
         never_reads,
         out_is_a_link,
         oversize_line,
+        plays,
+        polite,
+        reports_task,
         result_is_a_fifo,
         result_is_a_folder,
         result_is_a_link,
@@ -324,6 +378,7 @@ VERBS: dict[str, Callable[..., None]] = {
         stops_itself,
         talks_on,
         terminal_escapes,
+        trickles,
         waits,
     )
 }

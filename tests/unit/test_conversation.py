@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import pytest
 
 from capsule_runtime import (
@@ -31,10 +33,7 @@ from capsule_runtime import (
     TurnFailed,
     Usage,
 )
-from capsule_runtime.core.actions import (
-    Progress,
-    Reply,
-)
+from capsule_runtime.core.actions import Action, Burial, Progress, Reply
 from capsule_runtime.core.conversation import Phase
 from capsule_runtime.core.facts import (
     Ended,
@@ -45,9 +44,9 @@ from capsule_runtime.core.facts import (
     Said,
     TreeEmpty,
 )
-from capsule_runtime.core.journal import Append, Position
+from capsule_runtime.core.journal import Append, Moment, Position
 from capsule_runtime.core.run import Run
-from support.script import CONTEXT, PID, RUN, Script, at, is_sound
+from support.script import CONTEXT, PID, RUN, Script, at, entries_of, is_sound
 
 CALL = ToolCall("c1", "list", {"path": "."})
 RESULT = ToolResult("c1", content="two files")
@@ -200,6 +199,29 @@ def test_what_one_batch_gives_is_one_write() -> None:
     appends = [action for action in actions if isinstance(action, Append)]
     assert all(map(is_sound, appends))
     assert [len(append.entries) for append in appends] == [7]
+
+
+def test_every_entry_carries_the_moment_at_which_it_was_decided() -> None:
+    run = Run(RUN, CONTEXT)
+    decisions: list[Callable[[Moment], list[Action]]] = [
+        lambda now: run.record(lambda seq, at, id: Recovered(seq, at, id, "sup_1"), now),
+        lambda now: run.launched(PID, now),
+        lambda now: run.receive([Text("a"), TextDelta("b")], now),
+        lambda now: run.note("seen", now),
+        lambda now: run.ask_stop(Reason.WALL, "too long", now),
+        run.grace_over,
+        lambda now: run.end(Exit(0, None), Burial(0, 0, 1), [TurnEnd("r")], now),
+    ]
+
+    for number, decide in enumerate(decisions):
+        entries = entries_of(decide(Moment(f"moment {number}", 0.0)))
+        assert {entry.at for entry in entries} == {f"moment {number}"}
+
+
+def test_a_failure_carries_its_moment_too() -> None:
+    actions = Run(RUN, CONTEXT).fail(Reason.LOST, "gone", Moment("then", 0.0))
+
+    assert {entry.at for entry in entries_of(actions)} == {"then"}
 
 
 def test_a_run_writes_on_where_its_log_ends() -> None:

@@ -191,7 +191,8 @@ def test_what_is_run_on_its_own_needs_the_standard_library_alone(name: str) -> N
     siblings = {module.split(".")[1] for module in STANDALONE}
 
     assert inside(name) <= STANDALONE
-    assert outside(MODULES[name]) <= set(sys.stdlib_module_names) | siblings
+    needed = {module.split(".")[0] for module in outside(MODULES[name])}
+    assert needed <= set(sys.stdlib_module_names) | siblings
 
 
 def test_the_agents_helper_needs_the_standard_library_alone() -> None:
@@ -237,6 +238,9 @@ BROAD_HANDLERS = {
     "attempt.py": "a driver may be anybody's code: its fault ends its run only",
     "capsule_agent.py": "an agent's fault becomes its failed turn",
     "failures.py": "the last line of the command: a bug is reported as one",
+    "store.py": "what the writer's thread meets is raised where it was asked for",
+    "supervisor.py": "raised again behind the task group, which would wrap it",
+    "watch.py": "a burier shows its bug and ends; the warden buries what it left",
 }
 LONG_MODULES = {
     "attempt.py": "the one loop over a harness is read in one piece",
@@ -250,13 +254,19 @@ def relative(path: Path) -> str:
     return str(path.relative_to(ROOT))
 
 
+def is_too_broad(handler: ast.ExceptHandler) -> bool:
+    """Whether *handler* takes what it does not know, and raises nothing for it."""
+    caught = ast.unparse(handler.type) if handler.type else "BaseException"
+    raises = any(isinstance(node, ast.Raise) for node in ast.walk(handler))
+    return caught in {"Exception", "BaseException"} and not raises
+
+
 @pytest.mark.parametrize("path", OURS, ids=relative)
 def test_no_exception_is_swallowed(path: Path) -> None:
     for node in ast.walk(tree(path)):
         if isinstance(node, ast.ExceptHandler):
             assert node.type is not None, f"line {node.lineno}: a bare except"
-            if isinstance(node.type, ast.Name) and node.type.id == "Exception":
-                assert path.name in BROAD_HANDLERS, f"line {node.lineno}: too broad"
+            assert not is_too_broad(node) or path.name in BROAD_HANDLERS, f"line {node.lineno}"
         if isinstance(node, ast.Call) and ast.unparse(node.func).endswith("suppress"):
             broad = {"Exception", "BaseException"} & {ast.unparse(arg) for arg in node.args}
             assert not broad, f"line {node.lineno}: too broad"
@@ -276,13 +286,13 @@ def test_a_module_is_short_enough_to_be_read_at_once(path: Path) -> None:
     assert lines <= LONGEST or path.name in LONG_MODULES, f"{lines} lines"
 
 
-@pytest.mark.parametrize("path", OURS, ids=relative)
+@pytest.mark.parametrize("path", SHIPPED, ids=relative)
 def test_every_module_says_what_it_is(path: Path) -> None:
     if tree(path).body:
         assert ast.get_docstring(tree(path))
 
 
-@pytest.mark.parametrize("path", OURS, ids=relative)
+@pytest.mark.parametrize("path", SHIPPED, ids=relative)
 def test_annotations_are_never_evaluated(path: Path) -> None:
     """`from __future__ import annotations` stands first wherever anything is defined."""
     body = tree(path).body
@@ -296,7 +306,7 @@ FOREIGN = re.compile(
     "|".join(
         [
             r"\bsha" + r"red/",
-            r"/wo" + r"rk\b(?!/\.\.)",
+            r"/wo" + r"rk/(main|shared|\.library)",
             r"\bDES" + r"IGN\b",
             r"\b[Ss]ee" + r"d 0\d\d\b",
             r"/tmp/" + r"w\b",
@@ -305,14 +315,15 @@ FOREIGN = re.compile(
     )
 )
 """Places and papers that are no part of the project: a reader could not find them."""
-TEXT = {".py", ".md", ".toml", ".sql", ".jsonl", ".sh", ".yml", ".js", ""}
+TEXT = {".py", ".md", ".toml", ".sql", ".sh", ".yml", ".js", ""}
 
 
 def texts() -> list[Path]:
     folders = ("runtime", "drivers", "capsules", "tests", ".ci", ".github")
     found = [path for folder in folders for path in (ROOT / folder).rglob("*") if path.is_file()]
     found += [ROOT / "README.md", ROOT / "pyproject.toml"]
-    return sorted(path for path in found if path.suffix in TEXT and "__pycache__" not in path.parts)
+    caches = {"__pycache__", ".hypothesis"}
+    return sorted(p for p in found if p.suffix in TEXT and caches.isdisjoint(p.parts))
 
 
 def test_nothing_speaks_of_what_is_not_in_the_project() -> None:

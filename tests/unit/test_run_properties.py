@@ -126,11 +126,6 @@ def test_a_log_does_not_depend_on_how_events_were_batched(play: Play) -> None:
     assert one_by_one.asked == together.asked
 
 
-@given(plays)
-def test_the_same_play_gives_the_same_log(play: Play) -> None:
-    assert play.perform().entries == play.perform().entries
-
-
 def _announced(action: Action, written: list[object]) -> bool:
     last = written[-1] if written else None
     match action:

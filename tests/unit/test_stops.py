@@ -92,6 +92,24 @@ def test_the_tree_is_killed_once() -> None:
     assert script.asked == [Bury()]
 
 
+def test_a_kill_skips_the_grace_of_a_limit() -> None:
+    script = Script()
+    script.stop(Reason.WALL)
+
+    script.stop(Reason.KILLED)
+
+    assert script.asked == [Interrupt(), Bury()]
+
+
+@pytest.mark.parametrize("first", [Reason.WALL, Reason.KILLED])
+def test_a_kill_after_the_kill_is_not_recorded_again(first: Reason) -> None:
+    script = Script()
+    script.stop(first)
+    script.grace_over()
+
+    assert script.stop(Reason.KILLED) == []
+
+
 @pytest.mark.parametrize("second", [Reason.WALL, Reason.IDLE, Reason.INTERRUPTED])
 def test_a_second_reason_to_stop_changes_nothing(second: Reason) -> None:
     script = Script()
