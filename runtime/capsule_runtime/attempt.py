@@ -6,11 +6,12 @@ they announce, and before anything later is decided.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import TypeVar, assert_never, cast
+from signal import SIGKILL
+from typing import TypeVar, assert_never, cast, get_args
 
 import anyio
 
@@ -25,18 +26,18 @@ from capsule_runtime.core.actions import (
 )
 from capsule_runtime.core.facts import AttemptStarted, Remembered
 from capsule_runtime.core.journal import Append, Moment
-from capsule_runtime.core.limits import Deadlines, GraceOver, LimitPassed, Limits
+from capsule_runtime.core.limits import NEVER, Deadlines, GraceOver, LimitPassed, Limits
 from capsule_runtime.core.lines import LineBuffer, Lines
 from capsule_runtime.core.outcome import Reason
 from capsule_runtime.core.run import Run
 from capsule_runtime.core.states import State
 from capsule_runtime.core.units import show_size
-from capsule_runtime.driver import Driver, Said
+from capsule_runtime.driver import Description, Driver, Said
 from capsule_runtime.errors import HarnessError, HostError
 from capsule_runtime.events import Event
 from capsule_runtime.host.capsule import Launch, Places
 from capsule_runtime.host.clock import Clock
-from capsule_runtime.host.homes import collect_files, write_files, write_result
+from capsule_runtime.host.homes import check_names, collect_files, write_files, write_result
 from capsule_runtime.host.hub import Hub
 from capsule_runtime.host.process import Spawn, Tree, Warden
 from capsule_runtime.host.run_log import RunLog
@@ -50,7 +51,11 @@ DRAIN_SECONDS = 10.0
 
 _REMEMBERED_BYTES = 64 * 1024
 _T = TypeVar("_T")
-_BESIDE_EVENTS = frozenset({Send, Remember})
+_BESIDE_EVENTS = frozenset[type]({Send, Remember})
+_EVENTS = frozenset[type](get_args(Event))
+_SAYABLE = _EVENTS | _BESIDE_EVENTS
+_NOT_PROVED = Burial(killed=0, left=None, milliseconds=0)
+_NOT_DESCRIBED = Description(harness="")
 _NOTHING_SAID: Sequence[Said] = ()
 _NO_EVENTS: Sequence[Event] = ()
 
@@ -67,20 +72,31 @@ class Host:
 class Attempt:
     """Carry out one launch of a harness, from its start to its one recorded end."""
 
-    def __init__(self, host: Host, run: Run, log: RunLog, driver: Driver, limits: Limits) -> None:
+    def __init__(
+        self,
+        host: Host,
+        run: Run,
+        log: RunLog,
+        driver: Driver,
+        limits: Limits,
+        heed: Callable[[], Awaitable[None]],
+    ) -> None:
+        """*heed* does what others have asked of the run so far."""
         self._host = host
         self._run = run
         self._log = log
         self._driver = driver
         self._driver_fault = ""
         self._limits = limits
+        self._heed = heed
         self._lines = LineBuffer(limits.line)
         self._deadlines = Deadlines(limits)
         self._deadline_moved = anyio.Event()
+        self._sleeps_until = NEVER
         self._grace = limits.grace
         # Deciding and performing are one step: entries must reach the log in the order in which
         # `Run` numbered them, whoever made it decide (output, a limit, a person).
-        self._deciding = anyio.Lock()
+        self._deciding = anyio.Lock(fast_acquire=True)
         self._tree: Tree | None = None
         self._stdio: Stdio | None = None
         self._output_bytes = 0
@@ -99,8 +115,11 @@ class Attempt:
         self._out = places.out
         try:
             make_places(places)
+            check_names(launch.plan.collect)
             write_files(places.home, launch.plan.files)
-            wide = WIDE_PIPE_BYTES if self._driver.describe().loses_tail else None
+            wide = WIDE_PIPE_BYTES if self._describe().loses_tail else None
+            if self._driver_fault:
+                raise HarnessError("E-HAR-005", self._driver_fault)
             with (
                 open_stdio(self._host.hub, places.run, wide_bytes=wide) as stdio,
                 StderrLog(places.run / "stderr.log") as stderr,
@@ -152,17 +171,21 @@ class Attempt:
 
     async def _follow(self, tree: Tree, stdio: Stdio, stderr: StderrLog) -> Burial:
         """Read until no process is left that could write; whatever happens, the tree is buried."""
+        burial = _NOT_PROVED
         try:
             async with anyio.create_task_group() as tasks:
                 tasks.start_soon(stdio.stdin.pump)
                 tasks.start_soon(self._watch_deadlines)
                 drained = anyio.Event()
                 tasks.start_soon(self._read_outputs, stdio, stderr, drained)
+                tasks.start_soon(self._log.lost)
                 burial = await self._buried(tree)
                 stdio.stdout.writer_gone()
                 with anyio.move_on_after(DRAIN_SECONDS):
                     await drained.wait()
-                tasks.cancel_scope.cancel()
+                # What was decided is also done: nobody is cancelled between the two.
+                async with self._deciding:
+                    tasks.cancel_scope.cancel()
         except BaseException:
             await self._bury(tree)
             raise
@@ -174,7 +197,7 @@ class Attempt:
             burial = await tree.buried()
         except HostError as exc:
             self._troubles.append(exc.message)
-            return Burial(0, None, 0)
+            return _NOT_PROVED
         return Burial(burial.killed, burial.left, burial.milliseconds)
 
     async def _bury(self, tree: Tree) -> None:
@@ -193,7 +216,10 @@ class Attempt:
         while chunk := await stdout.read():
             if await self._admit(chunk):
                 await self._hear(self._lines.feed(chunk))
-        await self._hear(self._lines.close())
+        rest = self._lines.close()
+        # What the limit has cut off is no line of the harness's.
+        is_cut = self._output_bytes > self._limits.output
+        await self._hear(Lines(b"", rest.skipped) if is_cut else rest)
         # A harness that closed its output can tell us nothing more: it gets its grace to leave.
         self._give_grace()
 
@@ -215,7 +241,8 @@ class Attempt:
         """Hand complete lines to the driver, and what they mean to the run."""
         if self._driver_fault or not (lines.block or lines.skipped):
             return
-        async with self._deciding:
+        await self._begin_deciding()
+        try:
             moment = self._host.clock.moment()
             self._deadlines.heard(moment.now)
             for length in lines.skipped:
@@ -223,10 +250,23 @@ class Attempt:
                 note = f"a line of {show_size(length)} was skipped; the limit is {limit}"
                 await self._perform(self._run.note(note, moment))
             if lines.block:
-                said = self._ask_driver(lambda: self._driver.receive(lines.block), _NOTHING_SAID)
+                said = self._ask_driver(
+                    lambda: _checked(self._driver.receive(lines.block), _SAYABLE), _NOTHING_SAID
+                )
                 await self._take(said, moment)
+        finally:
+            self._deciding.release()
         if self._driver_fault:
             await self.ask_stop(Reason.DRIVER_FAILED, self._driver_fault)
+        elif self._deadlines.next(self._run.phase) < self._sleeps_until:
+            self._deadline_moved.set()  # what it waits for now may be due sooner
+
+    async def _begin_deciding(self) -> None:
+        """Take the lock; where it is free, which is nearly always, without a detour by the loop."""
+        try:
+            self._deciding.acquire_nowait()
+        except anyio.WouldBlock:
+            await self._deciding.acquire()
 
     async def _take(self, said: Sequence[Said], moment: Moment) -> None:
         """Perform what the driver made of a block of lines, in order."""
@@ -260,20 +300,33 @@ class Attempt:
             self._driver_fault = f"the driver failed: {type(exc).__name__}: {exc}"
             return otherwise
 
+    def _describe(self) -> Description:
+        return self._ask_driver(self._driver.describe, _NOT_DESCRIBED)
+
     async def _end(
         self, tree: Tree, burial: Burial, stderr: StderrLog, files: dict[str, bytes]
     ) -> None:
         exited = await tree.exited()
+        async with self._deciding:
+            await self._note_troubles()
         exit = Exit(exited.code, exited.signal, stderr.tail, files)
         if stderr.dropped_bytes:
-            note = f"{show_size(stderr.dropped_bytes)} of stderr were dropped"
-            await self._decide(lambda moment: self._run.note(note, moment))
+            await self._note(f"{show_size(stderr.dropped_bytes)} of stderr were dropped")
+        if self._stdio and (unread := self._stdio.stdin.dropped_bytes):
+            await self._note(f"{show_size(unread)} for the harness were dropped: it does not read")
+        if exit.signal == SIGKILL:
+            await self._heed()  # whoever asked for the kill may have gone round us to the warden
         words = _NO_EVENTS
         if not self._run.has_terminal:
-            words = self._ask_driver(lambda: self._driver.ended(exit), _NO_EVENTS)
+            words = self._ask_driver(
+                lambda: _checked(self._driver.ended(exit), _EVENTS), _NO_EVENTS
+            )
             if self._driver_fault:
                 await self.ask_stop(Reason.DRIVER_FAILED, self._driver_fault)
         await self._decide(lambda moment: self._run.end(exit, burial, words, moment))
+
+    async def _note(self, text: str) -> None:
+        await self._decide(lambda moment: self._run.note(text, moment))
 
     async def _not_run(self, reason: Reason, message: str) -> None:
         """Write the end of a run whose harness never started."""
@@ -286,7 +339,8 @@ class Attempt:
             now = self._host.clock.moment().now
             match self._deadlines.due(self._run.phase, now):
                 case None:
-                    with anyio.move_on_after(self._deadlines.next(self._run.phase) - now):
+                    self._sleeps_until = self._deadlines.next(self._run.phase)
+                    with anyio.move_on_after(self._sleeps_until - now):
                         await self._deadline_moved.wait()
                 case GraceOver():
                     await self._decide(self._run.grace_over)
@@ -305,32 +359,47 @@ class Attempt:
     async def _perform(self, actions: list[Action]) -> None:
         """Perform *actions* in order; what stands before an act is committed before it."""
         appends: list[Append] = []
+        replies: list[Reply] = []
         for action in actions:
-            if isinstance(action, Append):
-                appends.append(action)
-                continue
+            match action:
+                case Append():
+                    appends.append(action)
+                case Reply():
+                    replies.append(action)  # a harness may ask a thousand times in one breath
+                case _:
+                    await self._commit(appends, replies)
+                    appends, replies = [], []
+                    self._act(action)
+        if replies:
+            await self._commit(appends, replies)
+        else:
             self._log.put(appends)
-            appends = []
-            await self._log.settled()
-            self._act(action)
-        self._log.put(appends)
-        await self._log.room()
-        if self._troubles:
-            # What went wrong in an act is noted behind the entries that were numbered before it.
-            troubles, self._troubles = self._troubles, []
-            moment = self._host.clock.moment()
-            for trouble in troubles:
-                await self._perform(self._run.note(trouble, moment))
+            await self._log.room()
+        # What went wrong in an act is noted behind the entries that were numbered before it; but
+        # nothing stands behind the final status.
+        if self._troubles and self._run.state is not State.ENDED:
+            await self._note_troubles()
 
-    def _act(self, action: WriteResult | Reply | Interrupt | WindDown | Bury) -> None:
+    async def _commit(self, appends: list[Append], replies: list[Reply]) -> None:
+        """Write *appends*, and once they are on disk, answer the harness."""
+        self._log.put(appends)
+        await self._log.settled()
+        for id, decision in ((reply.id, reply.decision) for reply in replies):
+            self._send(self._ask_driver(partial(self._driver.answer, id, decision), None))
+
+    async def _note_troubles(self) -> None:
+        troubles, self._troubles = self._troubles, []
+        moment = self._host.clock.moment()
+        for trouble in troubles:
+            await self._perform(self._run.note(trouble, moment))
+
+    def _act(self, action: WriteResult | Interrupt | WindDown | Bury) -> None:
         match action:
             case WriteResult(text):
                 try:
                     write_result(self._out, text)
                 except OSError as exc:
                     self._troubles.append(f"out/result.txt was not written: {exc}")
-            case Reply(id, decision):
-                self._send(self._ask_driver(lambda: self._driver.answer(id, decision), None))
             case Interrupt():
                 self._interrupt()
             case WindDown():
@@ -345,7 +414,7 @@ class Attempt:
 
     def _interrupt(self) -> None:
         """Ask the harness to stop in its own dialect; the grace runs from here."""
-        signal = self._driver.describe().interrupt_signal
+        signal = self._describe().interrupt_signal
         line = self._ask_driver(self._driver.interrupt, None)
         self._send(line)
         if self._tree and signal is not None:
@@ -357,3 +426,16 @@ class Attempt:
     def _send(self, line: Send | None) -> None:
         if self._stdio and line is not None:
             self._stdio.stdin.send(line.data)
+
+
+def _checked(said: Sequence[_T], sayable: frozenset[type]) -> Sequence[_T]:
+    """Return what a driver *said*, if it is what drivers may say.
+
+    Raises:
+        TypeError: it is not.
+    """
+    kinds = set(map(type, said))
+    if not kinds <= sayable:
+        odd = ", ".join(sorted(kind.__name__ for kind in kinds - sayable))
+        raise TypeError(f"it said {odd}, which is nothing that a driver may say")
+    return said

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from functools import partial
 
+import msgspec
+
 from capsule_runtime.core.actions import Action
 from capsule_runtime.core.facts import Recovered
 from capsule_runtime.core.journal import Append
@@ -15,8 +17,9 @@ from capsule_runtime.host.clock import Clock
 from capsule_runtime.host.feed import whole_log
 from capsule_runtime.host.locks import take
 from capsule_runtime.host.run_log import RunLog
-from capsule_runtime.host.state import warden_lock
+from capsule_runtime.host.state import doorbell, warden_lock
 from capsule_runtime.host.store import Store
+from capsule_runtime.host.store_errors import DAMAGED, FENCE_LOST
 
 BURIAL_SECONDS = 15.0
 """How long a dead owner's warden may take to bury what it had started."""
@@ -44,28 +47,40 @@ async def _recover_from(store: Store, clock: Clock, owner: str, by: str) -> list
         if buried is None:
             return []
         with buried:
+            doorbell(store.state, owner).unlink(missing_ok=True)
             left = [row.id for row in store.live_runs_of(owner)]
             return [run for run in left if await _end(store, clock, run, by)]
 
 
 async def _end(store: Store, clock: Clock, run: str, by: str) -> bool:
+    """Write the end of *run*, unless somebody else did, or its log cannot be read.
+
+    One damaged log must not keep others from theirs; `check` shows it.
+    """
+    try:
+        await _write_end(store, clock, run, by)
+    except StoreError as exc:
+        if exc.code not in (FENCE_LOST, DAMAGED):
+            raise
+        return False
+    except msgspec.DecodeError:
+        return False
+    return True
+
+
+async def _write_end(store: Store, clock: Clock, run: str, by: str) -> None:
     """Write the end of *run*. A reason that is on record already stays the reason."""
     tail = await store.claim(run)
-    record = Record.fold(row.body for row in whole_log(partial(store.read, run)))
-    log = RunLog(store, tail, record)
-    state = Run(run, record.created.context if record.created else "", record.progress)
-    moment = clock.moment()
-    actions: list[Action] = [
-        *state.record(lambda seq, at, id: Recovered(seq, at, id, by), moment),
-        *state.fail(Reason.LOST, "the supervisor died while the run was going on", moment),
-    ]
     try:
+        record = Record.fold(row.body for row in whole_log(partial(store.read, run)))
+        log = RunLog(store, tail, record)
+        state = Run(run, record.created.context if record.created else "", record.progress)
+        moment = clock.moment()
+        actions: list[Action] = [
+            *state.record(lambda seq, at, id: Recovered(seq, at, id, by), moment),
+            *state.fail(Reason.LOST, "the supervisor died while the run was going on", moment),
+        ]
         log.put([action for action in actions if isinstance(action, Append)])
         await log.settled()
-    except StoreError as exc:
-        if exc.code != "E-STO-008":
-            raise
-        return False  # somebody else ended it first
     finally:
-        log.close()
-    return True
+        store.release(tail)

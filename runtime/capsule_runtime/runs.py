@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, AsyncIterator, Iterable, Iterator
+from collections.abc import AsyncGenerator, Iterable, Iterator
 from contextlib import asynccontextmanager
 from functools import partial
 from pathlib import Path
@@ -27,6 +27,7 @@ from capsule_runtime.host.store import Store, open_store
 from capsule_runtime.recovery import recover
 
 LAST = "@last"
+LOCKED = "E-STO-007"
 TAKEN_SECONDS = 2.0
 """How long an owner may take to hear a request; then a kill goes to its warden."""
 ENDED_SECONDS = 15.0
@@ -86,7 +87,7 @@ class Runs:
         """Return the folder of what *run* left."""
         return self.state / "runs" / run / "out"
 
-    async def follow(self, run: str, after: int = 0) -> AsyncIterator[Row]:
+    async def follow(self, run: str, after: int = 0) -> AsyncGenerator[Row]:
         """Yield the rows of *run* beyond entry *after* as they are committed, until its end.
 
         A run whose owner died is ended first, so that this ends too.
@@ -126,9 +127,16 @@ class Runs:
         owner = self.find(run).owner
         if self._has_ended(run) or owner is None:
             return
-        request = await self._store.ask(run, reason.value, b"", self._clock.moment().at)
-        ring_owner(doorbell(self.state, owner))
-        if not await self._within(TAKEN_SECONDS, run, request):
+        try:
+            request = await self._store.ask(run, reason.value, b"", self._clock.moment().at)
+        except StoreError as exc:
+            # A stopped owner may hold the lock for writing; its warden does not need it.
+            if exc.code != LOCKED or reason is not Reason.KILLED:
+                raise
+            await self._go_round(run, owner, reason)
+            return
+        is_there = ring_owner(doorbell(self.state, owner)) or not self._is_dead(owner)
+        if not is_there or not await self._within(TAKEN_SECONDS, run, request):
             await self._go_round(run, owner, reason)
         elif reason is Reason.KILLED:
             await self._ended_soon(run)
@@ -148,6 +156,9 @@ class Runs:
     def _has_ended(self, run: str) -> bool:
         return self.find(run).state == "ended"
 
+    def _is_dead(self, owner: str) -> bool:
+        return is_free(self._store.owner_lock(owner))
+
     async def _within(self, seconds: float, run: str, request: int) -> bool:
         """Wait until *request* was taken, or its run has ended; say whether it was in time."""
         with anyio.move_on_after(seconds):
@@ -160,7 +171,7 @@ class Runs:
 
     async def _go_round(self, run: str, owner: str, reason: Reason) -> None:
         """Reach a run whose owner does not answer: it is dead, or stuck."""
-        if is_free(self._store.owner_lock(owner)):
+        if self._is_dead(owner):
             await self.recover()
             return
         if reason is Reason.KILLED and await bury_through_warden(

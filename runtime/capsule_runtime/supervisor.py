@@ -7,7 +7,8 @@ no process of any of its runs is left alive.
 from __future__ import annotations
 
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Iterator
-from contextlib import AsyncExitStack, asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager, suppress
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
@@ -23,7 +24,7 @@ from capsule_runtime.core.limits import Limits
 from capsule_runtime.core.log import Record
 from capsule_runtime.core.outcome import Reason
 from capsule_runtime.core.run import Run
-from capsule_runtime.errors import HostError, StoreError, UsageError
+from capsule_runtime.errors import CapsuleError, HarnessError, HostError, StoreError, UsageError
 from capsule_runtime.host.capsule import Launch, Places, Task, plan_launch
 from capsule_runtime.host.clock import Clock, SystemClock, new_id
 from capsule_runtime.host.control import Doorbell, open_doorbell
@@ -35,22 +36,27 @@ from capsule_runtime.host.run_log import RunLog, rows_of
 from capsule_runtime.host.state import default_state, doorbell, places_of, warden_door, warden_lock
 from capsule_runtime.host.store import Store, open_store
 from capsule_runtime.recovery import recover
-from capsule_runtime.request import TIER, Ready, RunRequest, check_request
+from capsule_runtime.request import STOP_REASONS, TIER, Ready, RunRequest, check_request
 
 URGENT_GRACE_SECONDS = 4.0
 """The grace when the supervisor itself is told to stop: a CI runner waits 7.5 s in all."""
 CLOSE_SECONDS = 6.5
 """How long closing waits for the runs' recorded ends; then it cuts their lifeline."""
 
+Work = Callable[[], Awaitable[None]]
+
 
 class ActiveRun:
     """A run of this supervisor, from its start on."""
 
-    def __init__(self, log: RunLog, context: str, attempt: Attempt) -> None:
+    def __init__(
+        self, log: RunLog, context: str, attempt: Attempt, shelter: Callable[[Work], None]
+    ) -> None:
         self.id = log.run
         self.context = context
         self._log = log
         self._attempt = attempt
+        self._shelter = shelter
         self._ended = anyio.Event()
         self._failures: list[StoreError] = []
 
@@ -77,8 +83,28 @@ class ActiveRun:
         Raises:
             StoreError: the log cannot be written.
         """
-        if not self._ended.is_set():
-            await self._attempt.ask_stop(reason, message, grace=grace)
+        if self._ended.is_set():
+            return
+        recorded = anyio.Event()
+        failures: list[StoreError] = []
+
+        async def ask() -> None:
+            try:
+                await self._attempt.ask_stop(reason, message, grace=grace)
+            except StoreError as failure:
+                failures.append(failure)
+            finally:
+                recorded.set()
+
+        # What is on record must be done too, also when whoever asked is cancelled in between.
+        self._shelter(ask)
+        await recorded.wait()
+        for failure in failures:
+            raise failure
+
+    async def over(self) -> None:
+        """Wait until nothing more happens: its end is on record, or its log is lost."""
+        await self._ended.wait()
 
     async def carry_out(
         self, launch: Launch, places: Places, started: Callable[[int, str, str], AttemptStarted]
@@ -104,6 +130,8 @@ class Supervisor:
         self._tasks = tasks
         self._runs: dict[str, ActiveRun] = {}
         self._shelters: set[anyio.CancelScope] = set()
+        # A request that one task has taken is done before another finds nothing left to take.
+        self._heeding = anyio.Lock()
 
     async def start(self, request: RunRequest) -> ActiveRun:
         """Record a run and begin its launch. Errors before that leave nothing behind.
@@ -130,58 +158,68 @@ class Supervisor:
             memory=context.memory,
             limits=ready.limits,
         )
-        launch = plan_launch(ready.capsule, places, task)
+        launch = _planned(ready, places, task)
         state = Run(run, context.name)
         log = await self._create(state, ready, context)
-        attempt = Attempt(self._host, state, log, ready.capsule.driver, Limits.of(ready.limits))
-        active = self._runs[run] = ActiveRun(log, context.name, attempt)
+        driver, limits = ready.capsule.driver, Limits.of(ready.limits)
+        attempt = Attempt(self._host, state, log, driver, limits, self.heed_requests)
+        active = self._runs[run] = ActiveRun(log, context.name, attempt, self.shelter)
         started = partial(_attempt_started, self.id, ready, launch, session)
-        self.shelter(partial(active.carry_out, launch, places, started), run)
+
+        async def carry_out() -> None:
+            try:
+                await active.carry_out(launch, places, started)
+            finally:
+                del self._runs[run]
+
+        self.shelter(carry_out)
         return active
 
-    def shelter(self, work: Callable[[], Awaitable[None]], run: str | None = None) -> None:
+    def shelter(self, work: Work) -> None:
         """Begin *work* out of reach of the caller's cancellation; `close` ends it."""
-        self._tasks.start_soon(self._sheltered, work, run)
+        self._tasks.start_soon(self._sheltered, work)
 
     async def serve_requests(self, door: Doorbell) -> None:
         """Do what other processes ask of our runs, for ever."""
         while True:
             await door.rung()
-            at = self._host.clock.moment().at
-            for request in await self._store.take_requests(self.id, at):
-                if active := self._runs.get(request.run):
-                    self.shelter(partial(active.stop, Reason(request.verb)))
+            await self.heed_requests()
+
+    async def heed_requests(self) -> None:
+        """Do what other processes have asked of our runs so far."""
+        async with self._heeding, anyio.create_task_group() as stops:
+            # Whoever asked looks whether it was taken, and is told by `Runs.ask` if it was not.
+            with suppress(StoreError):
+                at = self._host.clock.moment().at
+                for request in await self._store.take_requests(self.id, at):
+                    active = self._runs.get(request.run)
+                    if active and request.verb in STOP_REASONS:
+                        stops.start_soon(_stop, active, Reason(request.verb))
 
     async def close(self) -> None:
         """Stop all runs as one batch, and wait for their recorded ends, within a bound."""
         with anyio.CancelScope(shield=True):
             with anyio.move_on_after(CLOSE_SECONDS):
-                async with anyio.create_task_group() as stops:
+                async with anyio.create_task_group() as ends:
                     for active in list(self._runs.values()):
-                        stops.start_soon(self._end, active)
+                        ends.start_soon(_end, active)
             for shelter in list(self._shelters):
                 shelter.cancel()
 
-    async def _end(self, active: ActiveRun) -> None:
-        await active.stop(
-            Reason.TERMINATED, "the supervisor was closed", grace=URGENT_GRACE_SECONDS
-        )
-        await active.wait()
-
-    async def _sheltered(self, work: Callable[[], Awaitable[None]], run: str | None) -> None:
+    async def _sheltered(self, work: Work) -> None:
         with anyio.CancelScope(shield=True) as shelter:
             self._shelters.add(shelter)
             try:
                 await work()
             finally:
                 self._shelters.discard(shelter)
-                if run is not None:
-                    self._runs.pop(run, None)
 
     def _context_for(self, ready: Ready) -> ContextRow:
         name, driver = ready.request.context, ready.capsule.manifest.harness.driver
         known = self._store.context(name) if name else None
-        return known or ContextRow(
+        if known is not None:
+            return replace(known, driver=driver)  # the store refuses it if that is another
+        return ContextRow(
             name=name or new_id("ctx"),
             uuid=new_id("ctx"),
             driver=driver,
@@ -241,6 +279,7 @@ async def open_supervisor(
             cleanup.callback(lock.release)
             cleanup.push_async_exit(store)
             cleanup_on_failure.pop_all()
+        cleanup.callback(_remove_if_free, warden_lock(store.state, id))
         warden = await cleanup.enter_async_context(
             open_warden(str(warden_lock(store.state, id)), str(warden_door(store.state, id)))
         )
@@ -248,15 +287,56 @@ async def open_supervisor(
         door = cleanup.enter_context(open_doorbell(doorbell(store.state, id), store.data_version))
         hub = Hub()
         cleanup.callback(hub.close)
-        tasks = await cleanup.enter_async_context(anyio.create_task_group())
-        supervisor = Supervisor(store, Host(warden, hub, clock), tasks, id)
-        try:
-            supervisor.shelter(hub.run)
-            supervisor.shelter(partial(supervisor.serve_requests, door))
-            await recover(store, clock, id)
-            yield supervisor
-        finally:
-            await supervisor.close()
+        failures: list[Exception] = []
+        async with anyio.create_task_group() as tasks:
+            supervisor = Supervisor(store, Host(warden, hub, clock), tasks, id)
+            try:
+                supervisor.shelter(hub.run)
+                supervisor.shelter(partial(supervisor.serve_requests, door))
+                await recover(store, clock, id)
+                yield supervisor
+            except Exception as exc:
+                failures.append(exc)  # raised behind the group, which would wrap it
+            finally:
+                await supervisor.close()
+        for failure in failures:
+            raise failure
+
+
+def _remove_if_free(path: Path) -> None:
+    """Remove the lock file of a warden, unless something of it still holds the lock."""
+    # The only way to know is to take it; a disk that has no room for it has none to remove.
+    with suppress(StoreError):
+        if (lock := try_take(path)) is not None:
+            lock.release()
+
+
+def _planned(ready: Ready, places: Places, task: Task) -> Launch:
+    try:
+        return plan_launch(ready.capsule, places, task)
+    except CapsuleError:
+        raise
+    except Exception as exc:  # a driver may be anybody's code
+        raise HarnessError(
+            "E-HAR-005",
+            f"the driver {ready.capsule.manifest.harness.driver!r} cannot plan the launch:"
+            f" {type(exc).__name__}: {exc}",
+            "This is an error of the driver. Report it to its authors.",
+        ) from exc
+
+
+async def _stop(active: ActiveRun, reason: Reason) -> None:
+    # A log that cannot be written ends its run; whoever waits for the run hears of it.
+    with suppress(StoreError):
+        await active.stop(reason)
+
+
+async def _end(active: ActiveRun) -> None:
+    with suppress(StoreError):  # as above
+        await active.stop(
+            Reason.TERMINATED, "the supervisor was closed", grace=URGENT_GRACE_SECONDS
+        )
+    await active.over()
 
 
 def _created(owner: str, ready: Ready, context: ContextRow, seq: int, at: str, run: str) -> Created:

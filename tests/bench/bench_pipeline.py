@@ -18,6 +18,8 @@ from queue import SimpleQueue
 import anyio
 import msgspec
 
+sys.path.insert(0, str(Path(__file__).parents[1]))
+
 from bench.reference_mix import reference_mix
 from capsule_runtime import Event, Message, TextPart
 from capsule_runtime.request import RunRequest
@@ -32,7 +34,8 @@ END = b'{"type":"turn-end","result":"done"}\n'
 def bare_decode_rate(stream: bytes) -> float:
     """Return lines a second of nothing but a typed decode, chunk by chunk."""
     decoder = msgspec.json.Decoder(Event)
-    lines, rest, count = [], b"", 0
+    lines: list[bytes] = []
+    rest, count = b"", 0
     for start in range(0, len(stream), CHUNK_BYTES):
         chunk = rest + stream[start : start + CHUNK_BYTES]
         end = chunk.rfind(b"\n") + 1
@@ -109,7 +112,8 @@ def main() -> None:
             stream = make()
             lines = stream.count(b"\n")
             capsule = capsule_that_prints(Path(folder), stream)
-            bare, whole = [], []
+            bare: list[float] = []
+            whole: list[float] = []
             for _ in range(ROUNDS):
                 bare.append(bare_decode_rate(stream))
                 whole.append(anyio.run(pipeline_rate, capsule, lines, backend=backend))

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import random
+from collections.abc import Mapping
 
 _WORDS = (
     "the run reads a file and finds that parse returns early when the buffer is empty so the "
@@ -19,7 +20,7 @@ LINES_PER_TURN = 12 + 40 + 1 + 4 + 1
 def reference_mix(turns: int, seed: int = 7) -> bytes:
     """Return *turns* turns as native JSON lines; there is no terminal event."""
     rng = random.Random(seed)
-    lines: list[dict[str, object]] = []
+    lines: list[Mapping[str, object]] = []
     for turn in range(turns):
         lines += [{"type": "thinking-delta", "text": _fragment(rng)} for _ in range(12)]
         spoken = [_fragment(rng) for _ in range(40)]

@@ -11,6 +11,7 @@ from pathlib import Path
 import anyio
 import pytest
 
+from capsule_runtime.core.chain import Row
 from capsule_runtime.errors import StoreError
 from capsule_runtime.host.locks import try_take
 from capsule_runtime.host.log_tail import LogTail
@@ -83,7 +84,7 @@ async def test_two_logs_do_not_mix(store: Store) -> None:
     assert [row.first for row in read_all(store, run_id(2))] == [1, 2, 4]
 
 
-@pytest.mark.parametrize("row", [frames(1), frames(3), replace(frames(2), last=1)])
+@pytest.mark.parametrize("row", [frames(1), frames(3), Row(2, 1, frames(2).body)])
 async def test_rows_that_do_not_follow_are_refused_before_they_are_queued(
     store: Store, row: object
 ) -> None:

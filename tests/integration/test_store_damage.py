@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from capsule_runtime.core.chain import Row
 from capsule_runtime.errors import StoreError
 from capsule_runtime.host.rows import Problem
 from capsule_runtime.host.store import open_store
@@ -148,7 +149,7 @@ async def test_the_end_of_a_damaged_log_cannot_be_claimed(state: Path) -> None:
 async def test_a_row_that_miscounts_its_lines_is_a_problem(tmp_path: Path) -> None:
     async with open_store(tmp_path / "state") as store:
         tail = await begin(store, 1)
-        await store.commit(tail, [replace(frames(2), last=3)])
+        await store.commit(tail, [Row(2, 3, frames(2).body)])
         problems = store.check()
 
     assert problems == [Problem(run_id(1), 2, "it holds 1 lines and says 2")]

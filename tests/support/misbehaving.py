@@ -270,6 +270,48 @@ def polite(pause: str) -> None:
     say("turn-end", result="stopped where I was")
 
 
+def lingers(kind: str) -> None:
+    """Say the last word and do not leave."""
+    ignore_signals()
+    say("session", id="to be kept")
+    say("text-delta", text="almost ")
+    if kind == "end":
+        say("turn-end", result="done, but still here")
+    else:
+        say("turn-failed", kind=kind, message="no more")
+    stay()
+
+
+def clings() -> None:
+    """Do all there is to survive: daemons, children on the pipes, ignored signals."""
+    ignore_signals()
+    if os.fork() == 0:
+        os.setsid()
+        if os.fork() == 0:
+            for fd in (0, 1, 2):
+                os.close(fd)
+        stay()
+    os.fork()
+    say("text-delta", text="you will not get rid of me")
+    stay()
+
+
+def streams() -> None:
+    """Stream all kinds of events, quickly, for ever."""
+    ignore_signals()
+    number = 0
+    while True:
+        number += 1
+        say("text-delta", text=f"{number} ")
+        say("thinking-delta", text="hm ")
+        say("text", text=f"{number} ", answer=str(number))
+        say("tool-call", id=str(number), name="count", input=number)
+        say("usage", model="m", input_tokens=number)
+        if number % 3:
+            say("text-delta", text="while it works ")
+        say("tool-result", id=str(number), content="x" * number)
+
+
 def idles_in(phase: str) -> None:
     """Fall silent in *phase*; in `after_tool` after a tool call that took its time."""
     if phase in ("tool", "after_tool"):
@@ -349,6 +391,7 @@ VERBS: dict[str, Callable[..., None]] = {
         chatty,
         closes_stdin,
         closes_stdout,
+        clings,
         deaf,
         dies_by,
         endless_line,
@@ -363,6 +406,7 @@ VERBS: dict[str, Callable[..., None]] = {
         leaves_a_child_on_stdout,
         leaves_a_daemon,
         leaves_at_once,
+        lingers,
         never_reads,
         out_is_a_link,
         oversize_line,
@@ -376,6 +420,7 @@ VERBS: dict[str, Callable[..., None]] = {
         silent,
         slow_drip,
         stops_itself,
+        streams,
         talks_on,
         terminal_escapes,
         trickles,

@@ -19,6 +19,11 @@ def processes_below(state: Path) -> list[int]:
     return [*_processes("environ", mark), *_processes("cmdline", mark)]
 
 
+def harnesses_below(state: Path) -> list[int]:
+    """Return the living processes whose HOME is below *state*: what runs have started."""
+    return _processes("environ", f"HOME={state}/".encode())
+
+
 def wait_gone(pid: int, seconds: float = 30.0) -> None:
     """Wait until the process *pid*, maybe no child of ours, has ended."""
     try:

@@ -38,13 +38,21 @@ def context_of(number: int) -> ContextRow:
 def frames(first: int, count: int = 1, filler: str = "") -> Row:
     """Return a row of *count* frames from number *first* on."""
     last = first + count - 1
-    lines = [json.dumps({"type": "text", "seq": seq, "text": filler}) + "\n" for seq in range(first, last + 1)]
+    lines = [
+        json.dumps({"type": "text", "seq": seq, "text": filler}) + "\n"
+        for seq in range(first, last + 1)
+    ]
     return Row(first, last, "".join(lines).encode())
 
 
 def fact(seq: int, index: IndexRow, context: ContextRow | None = None) -> Row:
     """Return a row of one fact from which `fold` can tell the index."""
-    body = {"fact": "told", "seq": seq, "index": asdict(index), "context": asdict(context) if context else None}
+    body = {
+        "fact": "told",
+        "seq": seq,
+        "index": asdict(index),
+        "context": asdict(context) if context else None,
+    }
     return Row(seq, seq, json.dumps(body, separators=(",", ":")).encode() + b"\n")
 
 

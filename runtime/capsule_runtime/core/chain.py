@@ -11,14 +11,15 @@ import struct
 from dataclasses import dataclass
 from hashlib import sha256
 
+from msgspec import Struct
+
 _TAG = b"capsule-log-1\n"
 _NUMBERS = struct.Struct(">QQQ")
 FACT_START = b'{"fact":'
 """How a line begins that is a fact: the encoder writes the tag first."""
 
 
-@dataclass(frozen=True, slots=True)
-class Row:
+class Row(Struct, frozen=True, gc=False):
     """Entries *first* to *last* of one run; *body* is one JSON object a line, as clients get it."""
 
     first: int

@@ -10,6 +10,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TypeVar
 
+from msgspec import Struct
+
 from capsule_runtime.core.facts import Fact
 from capsule_runtime.frames import (
     ArtifactFrame,
@@ -21,16 +23,14 @@ from capsule_runtime.frames import (
 )
 
 
-@dataclass(frozen=True, slots=True)
-class Moment:
+class Moment(Struct, frozen=True, gc=False):
     """One reading of the clocks: *at* for the log (RFC 3339, UTC), *now* for durations."""
 
     at: str
     now: float
 
 
-@dataclass(frozen=True, slots=True)
-class Append:
+class Append(Struct, frozen=True):
     """Write consecutive entries to the log, then show them. *facts* are those that are facts."""
 
     first: int

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from msgspec import Struct
 
 
-@dataclass(frozen=True, slots=True)
-class Lines:
+class Lines(Struct, frozen=True, gc=False):
     """Complete lines as one run of bytes, and the lengths of lines that were too long.
 
     While no chunk is longer than the longest line allowed, *skipped* came before *block*.

@@ -3,8 +3,7 @@
 Rule 1: every change of state happens in `Run._move`, and every legal one is a row of `TRANSITIONS`.
 Rule 2: methods return the actions the caller must perform, in order, and perform none. All that
 stands before an act in the list must be in the log before the act is performed.
-Rule 3: the first reason to end on record is the reason. Only a person's kill refines a person's
-interrupt.
+Rule 3: the first reason to end on record is the reason. Only a kill refines an earlier cancel.
 Rule 4: `_finish` is the only place that writes a final status, and every path leads there.
 """
 

@@ -18,8 +18,8 @@ import anyio.lowlevel
 ROUND_SECONDS = 0.001
 CHUNK_BYTES = 64 * 1024
 _READY_MAX = 512
-# The kernel reports the end of a pipe unasked: without this, for ever, once nobody reads it.
-_AT_REST = select.EPOLLONESHOT
+# Reported at most once more, even at the end of a pipe, which the kernel else repeats for ever.
+_MUTED = select.EPOLLONESHOT
 
 
 class Hub:
@@ -27,17 +27,19 @@ class Hub:
 
     def __init__(self) -> None:
         self._epoll = select.epoll()
-        self._armed: dict[int, anyio.Event] = {}
+        self._waiting: dict[int, anyio.Event] = {}
+        self._muted: set[int] = set()
         self._flooded = False
 
     def add(self, fd: int) -> None:
         """Take over waiting for *fd*, which becomes non-blocking."""
         os.set_blocking(fd, False)
-        self._epoll.register(fd, _AT_REST)
+        self._epoll.register(fd, select.EPOLLIN)
 
     def remove(self, fd: int) -> None:
         """Give *fd* up, before it is closed."""
         self._epoll.unregister(fd)
+        self._muted.discard(fd)
 
     def close(self) -> None:
         """Release the epoll; nobody waits any more."""
@@ -69,8 +71,13 @@ class Hub:
                 await anyio.wait_readable(self._epoll.fileno())
                 continue
             for fd, _ in ready:
-                if event := self._armed.pop(fd, None):
+                if event := self._waiting.pop(fd, None):
                     event.set()
+                elif fd not in self._muted:
+                    # Nobody wants it now. A pipe that is read as it fills never comes here, and
+                    # so is never told to the kernel anew.
+                    self._epoll.modify(fd, _MUTED)
+                    self._muted.add(fd)
             rested = time.monotonic() - last_round > 2 * ROUND_SECONDS
             if self._flooded or rested:
                 await anyio.lowlevel.checkpoint()
@@ -80,10 +87,11 @@ class Hub:
             last_round = time.monotonic()
 
     async def _readable(self, fd: int) -> None:
-        event = self._armed[fd] = anyio.Event()
-        self._epoll.modify(fd, select.EPOLLIN | select.EPOLLONESHOT)
+        if fd in self._muted:
+            self._muted.remove(fd)
+            self._epoll.modify(fd, select.EPOLLIN)
+        event = self._waiting[fd] = anyio.Event()
         try:
             await event.wait()
         finally:
-            if self._armed.pop(fd, None) is not None:
-                self._epoll.modify(fd, _AT_REST)  # cancelled before it was ready
+            self._waiting.pop(fd, None)

@@ -14,6 +14,15 @@ from capsule_runtime.host.rows import ContextRow
 from capsule_runtime.host.statements import QUERIES
 from capsule_runtime.host.store_errors import fence_lost
 
+SealedRow = tuple[int, int, int, bytes, bytes]
+"""The columns of one row of the log: run number, first and last entry, body, hash."""
+
+_STATEMENT_ROWS = (64, 16, 4, 1)
+_INSERT_ROWS = {
+    size: f"{QUERIES['insert_rows']} values {', '.join(['(?, ?, ?, ?, ?)'] * size)}"
+    for size in _STATEMENT_ROWS
+}
+
 Done = Callable[[StoreError | None], None]
 """Called on the event loop once a write is on disk (None), or lost."""
 
@@ -100,12 +109,22 @@ def insert(database: sqlite3.Connection, writes: Sequence[Write]) -> None:
     for write in writes:
         if write.after_rest and log_end(database, write.tail.no) != write.before:
             raise fence_lost(write.tail.id, write.before.last + 1)
-    database.executemany(QUERIES["insert_rows"], [row for write in writes for row in write.sealed])
+    _insert_rows(database, [row for write in writes for row in write.sealed])
     for write in writes:
         if write.index is not None:
             database.execute(QUERIES["update_run"], asdict(write.index) | {"no": write.tail.no})
         if write.context is not None:
             database.execute(QUERIES["keep_context"], asdict(write.context))
+
+
+def _insert_rows(database: sqlite3.Connection, rows: list[SealedRow]) -> None:
+    """Insert many rows a statement: each statement costs this thread its turn at the interpreter."""
+    start = 0
+    for size in _STATEMENT_ROWS:
+        while len(rows) - start >= size:
+            values = [value for row in rows[start : start + size] for value in row]
+            database.execute(_INSERT_ROWS[size], values)
+            start += size
 
 
 def log_end(database: sqlite3.Connection, no: int) -> Link:

@@ -1,6 +1,6 @@
 """The one thread of a process that writes to the database: whatever is queued, in one commit.
 
-    append -> queue -> drain <= 1 MiB -> commit lock { begin, insert, commit } -> ring -> publish
+    append -> queue -> drain <= 1 MiB -> commit lock { begin, insert, commit } -> publish -> ring
 
 SQLite checkpoints inside the COMMIT of this thread, so its checkpoints are under the commit lock
 too; readers are opened read-only and never checkpoint. A run that fails is taken out of its group
@@ -140,9 +140,9 @@ class Writer:
         else:
             _lose(group, self._dead)
         self._in_hand = []
+        self._tell(lambda: _publish(group))
         for tail in {write.tail for write in group if write.error is None}:
             ring(tail.bell)
-        self._tell(lambda: _publish(group))
 
     def _try_group(self, group: Sequence[Write]) -> None:
         live = [write for write in group if write.tail.failure is None]

@@ -1,7 +1,8 @@
 -- Named queries of the store. Parameters are named like the columns they meet.
 
 -- name: insert_rows
-insert into log (run, seq, last, body, hash) values (?, ?, ?, ?, ?);
+-- The values of as many rows as are to be inserted follow.
+insert into log (run, seq, last, body, hash);
 
 -- name: log_end
 select last, hash from log where run = :no order by seq desc limit 1;

@@ -1,0 +1,105 @@
+"""Supervisors killed at any moment: nothing of their runs lives on, and each run gets its end."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+from capsule_runtime import Outcome, Reason
+from capsule_runtime.runs import open_runs
+from support.harness import agent_capsule
+from support.logs import Log, assert_well_ended
+from support.processes import harnesses_below, processes_below, wait_gone
+
+CRASHING = Path(__file__).parents[1] / "support" / "crashing.py"
+
+pytestmark = [
+    pytest.mark.parametrize("anyio_backend", ["asyncio"]),
+    pytest.mark.timeout(180),
+]
+
+
+@dataclass(frozen=True, slots=True)
+class Told:
+    """What a supervisor told of its run before it was killed."""
+
+    run: str | None
+    log: bytes
+
+
+Crash = Callable[[str, str, int, int], list[Told]]
+
+
+@pytest.fixture
+def crash(tmp_path: Path) -> Crash:
+    """Return what kills supervisors: (verb, mark, span in ms, how many), two at a time."""
+
+    def kill(verb: str, mark: str, span_ms: int, count: int) -> list[Told]:
+        capsule = agent_capsule(tmp_path / "capsule", verb)
+        folders = [tmp_path / "told-1", tmp_path / "told-2"]
+        loops: list[subprocess.Popen[bytes]] = []
+        for folder in folders:
+            folder.mkdir()
+            words = (tmp_path / "state", capsule, mark, span_ms, count // 2, folder)
+            loops.append(subprocess.Popen([sys.executable, str(CRASHING), *map(str, words)]))
+        assert [loop.wait() for loop in loops] == [0, 0]
+        return [told(path.read_bytes()) for folder in folders for path in folder.iterdir()]
+
+    return kill
+
+
+def told(heard: bytes) -> Told:
+    assert heard.startswith(b"open\n")
+    run, _, log = heard.removeprefix(b"open\n").partition(b"\n")
+    return Told(run.decode() or None, log)
+
+
+async def recovered(state: Path) -> dict[str, Log]:
+    """End what is left, check what must be true of all of it, and return the logs."""
+    async with open_runs(state) as runs:
+        await runs.recover()
+        assert harnesses_below(state) == []
+        for pid in processes_below(state):  # wardens that nobody's run waits for
+            wait_gone(pid)
+        found = runs.recent(limit=10_000)
+        logs = {row.id: Log(tuple(runs.rows(row.id))) for row in found}
+        assert await runs.check() == []
+    for log in logs.values():
+        assert_well_ended(log)
+    return logs
+
+
+# From the opening of the supervisor on, and from the moment that its run exists.
+@pytest.mark.parametrize("mark", ["open", "run_"])
+async def test_a_kill_in_the_first_40_ms_leaves_nothing(
+    tmp_path: Path, crash: Crash, mark: str
+) -> None:
+    killed = crash("clings", mark, 40, 100)
+
+    logs = await recovered(tmp_path / "state")
+    assert len(killed) == 100
+    assert {it.run for it in killed if it.run} <= logs.keys()
+    if mark == "run_":
+        assert len(logs) == 100
+    for log in logs.values():
+        assert log.record.ended is not None
+        assert (log.record.ended.outcome, log.record.ended.reason) == (Outcome.LOST, Reason.LOST)
+
+
+async def test_a_kill_in_the_middle_of_a_stream_loses_nothing_that_was_seen(
+    tmp_path: Path, crash: Crash
+) -> None:
+    killed = crash("streams", '"type":"text"', 150, 40)
+
+    logs = await recovered(tmp_path / "state")
+    assert len(killed) == len(logs) == 40
+    for it in killed:
+        log = logs[it.run or ""]
+        assert log.body.startswith(it.log)
+        assert log.record.outcome is Outcome.LOST
+    assert max(len(it.log) for it in killed) > 100_000
