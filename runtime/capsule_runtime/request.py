@@ -9,9 +9,11 @@ from pathlib import Path
 
 from msgspec import Struct
 
+from capsule_runtime.core.facts import AttemptStarted, Created
 from capsule_runtime.core.outcome import Reason
 from capsule_runtime.errors import ContainmentError, UsageError
-from capsule_runtime.host.capsule import Capsule, Task, load_capsule, plan_launch
+from capsule_runtime.host.capsule import Capsule, Launch, Task, load_capsule, plan_launch
+from capsule_runtime.host.rows import ContextRow
 from capsule_runtime.host.state import default_state, places_of
 from capsule_runtime.messages import Message
 
@@ -136,6 +138,45 @@ def caveats_of(ready: Ready) -> tuple[str, ...]:
     if ready.capsule.manifest.workdir.mode == "ro":
         caveats.append("the capsule promises to only read the work directory; nothing enforces it")
     return tuple(caveats)
+
+
+def created_run(
+    owner: str, ready: Ready, context: ContextRow, seq: int, at: str, run: str
+) -> Created:
+    """Return the first entry of a run's log."""
+    return Created(
+        seq,
+        at,
+        run,
+        owner=owner,
+        capsule_dir=str(ready.capsule.folder),
+        manifest=ready.capsule.manifest,
+        context=context.name,
+        context_uuid=context.uuid,
+        message=ready.request.message,
+        workdir=str(ready.workdir),
+    )
+
+
+def attempt_started(
+    owner: str, ready: Ready, launch: Launch, session: str | None, seq: int, at: str, run: str
+) -> AttemptStarted:
+    """Return the entry that announces the launch."""
+    harness = ready.capsule.manifest.harness
+    return AttemptStarted(
+        seq,
+        at,
+        run,
+        attempt=1,
+        owner=owner,
+        driver=harness.driver,
+        argv=launch.argv,
+        env_names=tuple(sorted(launch.env)),
+        containment=TIER,
+        limits=ready.limits,
+        model=ready.request.model or harness.model,
+        session=session,
+    )
 
 
 def _origin(name: str, given: Mapping[str, str], planned: Mapping[str, str]) -> str:

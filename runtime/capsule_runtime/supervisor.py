@@ -6,7 +6,7 @@ no process of any of its runs is left alive.
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Iterator
+from collections.abc import AsyncGenerator
 from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from dataclasses import replace
 from functools import partial
@@ -15,17 +15,16 @@ from pathlib import Path
 import anyio
 import anyio.abc
 
-from capsule_runtime.attempt import Attempt, Host
-from capsule_runtime.core.chain import Row
-from capsule_runtime.core.facts import AttemptStarted, Created
+from capsule_runtime.active_run import ActiveRun, Work
+from capsule_runtime.attempt import Attempt
 from capsule_runtime.core.index import index_row
 from capsule_runtime.core.journal import Append
 from capsule_runtime.core.limits import Limits
 from capsule_runtime.core.log import Record
 from capsule_runtime.core.outcome import Reason
 from capsule_runtime.core.run import Run
-from capsule_runtime.errors import CapsuleError, HarnessError, HostError, StoreError, UsageError
-from capsule_runtime.host.capsule import Launch, Places, Task, plan_launch
+from capsule_runtime.errors import HostError, StoreError, UsageError
+from capsule_runtime.host.capsule import Task, plan_launch
 from capsule_runtime.host.clock import Clock, SystemClock, new_id
 from capsule_runtime.host.control import Doorbell, open_doorbell
 from capsule_runtime.host.hub import Hub
@@ -33,91 +32,23 @@ from capsule_runtime.host.locks import try_take
 from capsule_runtime.host.process import open_warden
 from capsule_runtime.host.rows import ContextBusy, ContextDiffers, ContextRow
 from capsule_runtime.host.run_log import RunLog, rows_of
+from capsule_runtime.host.shared import Host
 from capsule_runtime.host.state import default_state, doorbell, places_of, warden_door, warden_lock
 from capsule_runtime.host.store import Store, open_store
 from capsule_runtime.recovery import recover
-from capsule_runtime.request import STOP_REASONS, TIER, Ready, RunRequest, check_request
+from capsule_runtime.request import (
+    STOP_REASONS,
+    Ready,
+    RunRequest,
+    attempt_started,
+    check_request,
+    created_run,
+)
 
 URGENT_GRACE_SECONDS = 4.0
 """The grace when the supervisor itself is told to stop: a CI runner waits 7.5 s in all."""
 CLOSE_SECONDS = 6.5
 """How long closing waits for the runs' recorded ends; then it cuts their lifeline."""
-
-Work = Callable[[], Awaitable[None]]
-
-
-class ActiveRun:
-    """A run of this supervisor, from its start on."""
-
-    def __init__(
-        self, log: RunLog, context: str, attempt: Attempt, shelter: Callable[[Work], None]
-    ) -> None:
-        self.id = log.run
-        self.context = context
-        self._log = log
-        self._attempt = attempt
-        self._shelter = shelter
-        self._ended = anyio.Event()
-        self._failures: list[StoreError] = []
-
-    def follow(self, after: int = 0) -> AsyncIterator[Row]:
-        """Yield the rows of the log beyond entry *after* as they are committed, until the end."""
-        return self._log.feed.follow(after)
-
-    async def wait(self) -> Record:
-        """Wait for the end and return what is known of the run.
-
-        Raises:
-            StoreError: the log could not be written to its end.
-        """
-        await self._ended.wait()
-        for failure in self._failures:
-            raise failure
-        return self._log.record
-
-    async def stop(self, reason: Reason, message: str = "", *, grace: float | None = None) -> None:
-        """Ask the run to stop; return once that is on record. The first reason is the outcome's.
-
-        *grace* shortens what the harness is given to leave, in seconds; `Reason.KILLED` gives none.
-
-        Raises:
-            StoreError: the log cannot be written.
-        """
-        if self._ended.is_set():
-            return
-        recorded = anyio.Event()
-        failures: list[StoreError] = []
-
-        async def ask() -> None:
-            try:
-                await self._attempt.ask_stop(reason, message, grace=grace)
-            except StoreError as failure:
-                failures.append(failure)
-            finally:
-                recorded.set()
-
-        # What is on record must be done too, also when whoever asked is cancelled in between.
-        self._shelter(ask)
-        await recorded.wait()
-        for failure in failures:
-            raise failure
-
-    async def over(self) -> None:
-        """Wait until nothing more happens: its end is on record, or its log is lost."""
-        await self._ended.wait()
-
-    async def carry_out(
-        self, launch: Launch, places: Places, started: Callable[[int, str, str], AttemptStarted]
-    ) -> None:
-        """Do the attempt, to its recorded end. Called once, by the supervisor."""
-        try:
-            await self._attempt.carry_out(launch, places, started)
-        except* StoreError as group:
-            # One run's log is lost; the supervisor and its other runs go on.
-            self._failures = list(_leaves(group))
-        finally:
-            self._log.close()
-            self._ended.set()
 
 
 class Supervisor:
@@ -158,13 +89,13 @@ class Supervisor:
             memory=context.memory,
             limits=ready.limits,
         )
-        launch = _planned(ready, places, task)
+        launch = plan_launch(ready.capsule, places, task)
         state = Run(run, context.name)
         log = await self._create(state, ready, context)
         driver, limits = ready.capsule.driver, Limits.of(ready.limits)
         attempt = Attempt(self._host, state, log, driver, limits, self.heed_requests)
         active = self._runs[run] = ActiveRun(log, context.name, attempt, self.shelter)
-        started = partial(_attempt_started, self.id, ready, launch, session)
+        started = partial(attempt_started, self.id, ready, launch, session)
 
         async def carry_out() -> None:
             try:
@@ -228,7 +159,7 @@ class Supervisor:
 
     async def _create(self, state: Run, ready: Ready, context: ContextRow) -> RunLog:
         """Write the run's first entry: from here on it exists."""
-        created = partial(_created, self.id, ready, context)
+        created = partial(created_run, self.id, ready, context)
         actions = state.record(created, self._host.clock.moment())
         appends = [action for action in actions if isinstance(action, Append)]
         record = Record()
@@ -311,20 +242,6 @@ def _remove_if_free(path: Path) -> None:
             lock.release()
 
 
-def _planned(ready: Ready, places: Places, task: Task) -> Launch:
-    try:
-        return plan_launch(ready.capsule, places, task)
-    except CapsuleError:
-        raise
-    except Exception as exc:  # a driver may be anybody's code
-        raise HarnessError(
-            "E-HAR-005",
-            f"the driver {ready.capsule.manifest.harness.driver!r} cannot plan the launch:"
-            f" {type(exc).__name__}: {exc}",
-            "This is an error of the driver. Report it to its authors.",
-        ) from exc
-
-
 async def _stop(active: ActiveRun, reason: Reason) -> None:
     # A log that cannot be written ends its run; whoever waits for the run hears of it.
     with suppress(StoreError):
@@ -337,46 +254,3 @@ async def _end(active: ActiveRun) -> None:
             Reason.TERMINATED, "the supervisor was closed", grace=URGENT_GRACE_SECONDS
         )
     await active.over()
-
-
-def _created(owner: str, ready: Ready, context: ContextRow, seq: int, at: str, run: str) -> Created:
-    return Created(
-        seq,
-        at,
-        run,
-        owner=owner,
-        capsule_dir=str(ready.capsule.folder),
-        manifest=ready.capsule.manifest,
-        context=context.name,
-        context_uuid=context.uuid,
-        message=ready.request.message,
-        workdir=str(ready.workdir),
-    )
-
-
-def _attempt_started(
-    owner: str, ready: Ready, launch: Launch, session: str | None, seq: int, at: str, run: str
-) -> AttemptStarted:
-    harness = ready.capsule.manifest.harness
-    return AttemptStarted(
-        seq,
-        at,
-        run,
-        attempt=1,
-        owner=owner,
-        driver=harness.driver,
-        argv=launch.argv,
-        env_names=tuple(sorted(launch.env)),
-        containment=TIER,
-        limits=ready.limits,
-        model=ready.request.model or harness.model,
-        session=session,
-    )
-
-
-def _leaves(group: BaseExceptionGroup[StoreError]) -> Iterator[StoreError]:
-    for inner in group.exceptions:
-        if isinstance(inner, BaseExceptionGroup):
-            yield from _leaves(inner)
-        else:
-            yield inner

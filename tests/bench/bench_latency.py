@@ -21,12 +21,13 @@ sys.path.insert(0, str(Path(__file__).parents[1]))
 
 from bench.bench_pipeline import fdatasync_ms
 from capsule_runtime import Message, TextPart
+from capsule_runtime.active_run import ActiveRun
 from capsule_runtime.core.chain import Row
 from capsule_runtime.core.facts import Launched
 from capsule_runtime.core.log import decode_entries
 from capsule_runtime.request import RunRequest
 from capsule_runtime.runs import open_runs
-from capsule_runtime.supervisor import ActiveRun, Supervisor, open_supervisor
+from capsule_runtime.supervisor import Supervisor, open_supervisor
 
 SECONDS = 5.0
 STAMPED = b'"text":"'

@@ -19,9 +19,10 @@ from capsule_runtime import (
     StoreError,
     UsageError,
 )
+from capsule_runtime.active_run import ActiveRun
 from capsule_runtime.host.homes import RESULT_NAME
 from capsule_runtime.runs import open_runs
-from capsule_runtime.supervisor import ActiveRun, open_supervisor
+from capsule_runtime.supervisor import open_supervisor
 from capsule_runtime.testing import FakeClock
 from support.drivers import install_drivers
 from support.harness import agent_capsule, shell_capsule, write_capsule

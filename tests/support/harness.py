@@ -101,8 +101,9 @@ MISBEHAVIOURS = (
     Misbehaviour(
         "closes_stdout",
         outcome=_FAILED,
-        reason=Reason.INDETERMINATE,
-        message="the harness closed its output and did not leave",
+        reason=Reason.HARNESS_ERROR,
+        message="was ended by signal 9 before it ended its turn",
+        notes=("the harness closed its output and did not leave",),
         streamed="farewell",
         limits=_SHORT_GRACE,
     ),

@@ -9,10 +9,10 @@ from functools import cached_property
 from typing import TypeVar
 
 from capsule_runtime import ArtifactFrame, Event, Frame, StatusFrame, TextFrame
+from capsule_runtime.active_run import ActiveRun
 from capsule_runtime.core.chain import Row
 from capsule_runtime.core.facts import Fact, Noted, Said
 from capsule_runtime.core.log import Record, decode_entries
-from capsule_runtime.supervisor import ActiveRun
 
 T = TypeVar("T")
 _OF_ONE_RUN = re.compile(rb'(run_|ctx_|"pid":|"killed":|"burial_ms":)[0-9a-f]+')

@@ -85,7 +85,11 @@ class Stream:
         if not (self._stop_asked or self._terminal):
             self._stop_asked = True
             self._settle(reason, message)
-            self._killed = reason in (Reason.KILLED, Reason.OUTPUT, Reason.DRIVER_FAILED)
+            self._killed = self._killed or reason in (
+                Reason.KILLED,
+                Reason.OUTPUT,
+                Reason.DRIVER_FAILED,
+            )
         elif reason is Reason.KILLED:
             self._killed = True
             if self.reason and OUTCOME_OF[self.reason] is Outcome.CANCELED:
@@ -95,9 +99,6 @@ class Stream:
 
     def grace_over(self) -> None:
         """Take the end of the grace."""
-        if not (self._stop_asked or self._terminal):
-            self._stop_asked = True
-            self._settle(Reason.INDETERMINATE, "the harness closed its output and did not leave")
         self._killed = True
 
     def end(self, reason: Reason, message: str) -> None:

@@ -9,9 +9,10 @@ from pathlib import Path
 from typing import Any
 
 from capsule_runtime import Message, TextPart
+from capsule_runtime.active_run import ActiveRun
 from capsule_runtime.host.store import open_store
 from capsule_runtime.request import RunRequest
-from capsule_runtime.supervisor import ActiveRun, Supervisor
+from capsule_runtime.supervisor import Supervisor
 from support.harness import agent_capsule
 from support.logs import Log, assert_well_ended, finished
 from support.processes import processes_of

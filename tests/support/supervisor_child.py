@@ -13,8 +13,9 @@ import anyio
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
 from capsule_runtime import StoreError
+from capsule_runtime.active_run import ActiveRun
 from capsule_runtime.runs import open_runs
-from capsule_runtime.supervisor import ActiveRun, open_supervisor
+from capsule_runtime.supervisor import open_supervisor
 from support.harness import agent_capsule
 from support.logs import log_of
 from support.processes import processes_below

@@ -39,7 +39,16 @@ PURE = {
 VALUES = {"errors", "events", "frames", "manifest", "messages"}
 """Modules beside `core` that hold values and nothing else."""
 
-ROOTS = {"attempt", "recovery", "request", "runs", "supervisor"}
+ROOTS = {
+    "active_run",
+    "attempt",
+    "deciding",
+    "listening",
+    "recovery",
+    "request",
+    "runs",
+    "supervisor",
+}
 """Where deciding and acting meet. Nobody else outside `host` may import it."""
 
 STANDALONE = {"host.burier", "host.linux", "host.sweep", "host.warden", "host.watch"}
@@ -235,8 +244,8 @@ def test_no_harness_driver_or_vendor_is_named_where_frames_are_decided(name: str
 # The rules of the house.
 
 BROAD_HANDLERS = {
-    "attempt.py": "a driver may be anybody's code: its fault ends its run only",
     "capsule_agent.py": "an agent's fault becomes its failed turn",
+    "guarded.py": "a driver may be anybody's code: its fault ends its run only",
     "failures.py": "the last line of the command: a bug is reported as one",
     "store.py": "what the writer's thread meets is raised where it was asked for",
     "supervisor.py": "raised again behind the task group, which would wrap it",
@@ -245,7 +254,6 @@ BROAD_HANDLERS = {
 LONG_MODULES = {
     "attempt.py": "the one loop over a harness is read in one piece",
     "capsule_agent.py": "one file, so that a harness can copy it",
-    "supervisor.py": "the embedding API",
 }
 LONGEST = 280
 

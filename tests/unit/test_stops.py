@@ -26,6 +26,7 @@ from capsule_runtime.core.facts import (
     Exited,
     KillStarted,
     Launched,
+    Noted,
     Said,
     StopAsked,
     TreeEmpty,
@@ -170,9 +171,29 @@ def test_a_harness_that_closed_its_output_and_stays_is_buried() -> None:
 
     script.grace_over()
 
-    assert script.run.reason is Reason.INDETERMINATE
-    assert [type(fact) for fact in script.facts] == [Launched, StopAsked, KillStarted]
+    assert script.run.reason is None
+    assert [type(fact) for fact in script.facts] == [Launched, Noted, KillStarted]
     assert script.asked == [Bury()]
+
+
+def test_the_driver_says_what_the_end_of_a_harness_that_closed_its_output_means() -> None:
+    script = Script()
+    script.grace_over()
+
+    script.end(TurnEnd("it was in a file"))
+
+    assert script.run.reason is Reason.COMPLETED
+    assert script.shown[-1] == ("completed", "session ended", "it was in a file")
+
+
+def test_a_stop_is_the_reason_even_while_a_silent_harness_is_killed() -> None:
+    script = Script()
+    script.grace_over()
+
+    script.stop(Reason.INTERRUPTED)
+    script.end(TurnFailed(FailureKind.HARNESS_ERROR, "killed"))
+
+    assert script.run.reason is Reason.INTERRUPTED
 
 
 def test_a_grace_that_passes_before_the_launch_kills_nothing() -> None:

@@ -9,6 +9,7 @@ from contextlib import asynccontextmanager
 
 import anyio
 
+from capsule_runtime.active_run import ActiveRun
 from capsule_runtime.cli.answers import HeldAnswer, StreamedAnswer
 from capsule_runtime.cli.output import STDOUT
 from capsule_runtime.cli.screen import Screen
@@ -16,7 +17,6 @@ from capsule_runtime.cli.signals import Stopper
 from capsule_runtime.cli.views import JsonlView, QuietView, View
 from capsule_runtime.core.chain import Row
 from capsule_runtime.core.outcome import Reason
-from capsule_runtime.supervisor import ActiveRun
 
 _TICK_SECONDS = 0.125
 STUCK_READER_SECONDS = 1.0

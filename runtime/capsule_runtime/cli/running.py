@@ -8,6 +8,7 @@ from typing import NamedTuple
 
 import anyio
 
+from capsule_runtime.active_run import ActiveRun
 from capsule_runtime.cli.following import make_view, show_own_run
 from capsule_runtime.cli.result import exit_status_of_run, result_of, write_result
 from capsule_runtime.cli.screen import open_screen
@@ -17,7 +18,7 @@ from capsule_runtime.core.log import Record
 from capsule_runtime.errors import UsageError
 from capsule_runtime.request import RunRequest
 from capsule_runtime.runs import open_runs
-from capsule_runtime.supervisor import ActiveRun, Supervisor, open_supervisor
+from capsule_runtime.supervisor import Supervisor, open_supervisor
 
 CONTEXT_BUSY = "E-USE-010"
 

@@ -4,11 +4,11 @@ Ceilings are looked at in the order of `Ceiling`: usd, tokens, turns, tool_calls
 stands in the way is the refusal and stays it, whatever is reported later.
 
 usd and tokens are reached when all is spent: the next call could only go over. turns and tool_calls
-are reached by one more than the ceiling: that many are allowed. Before a launch any of them that is
-used up stands in the way.
+are reached by one more than the ceiling: that many are allowed. Before a launch, any of them that
+is used up stands in the way.
 
 A usd ceiling counts the most that a call can have cost. Where there is no such bound, because a
-price or a number is missing, the ceiling cannot be held; a run that did not allow that is refused.
+price or a number is missing, the ceiling cannot be held, and unless that was allowed it refuses.
 """
 
 from __future__ import annotations
@@ -18,92 +18,35 @@ from typing import Literal, assert_never
 
 from msgspec import Struct
 
-from capsule_runtime.core.money import Cost, show_usd
+from capsule_runtime.core.ceilings import Ceiling, Ceilings, Reached, Refusal, Unheld
+from capsule_runtime.core.money import FREE, Cost
 from capsule_runtime.core.prices import Price, PriceTable, cost_of_call
 from capsule_runtime.core.usage import CallUsage, UsageFold
 from capsule_runtime.events import Usage
 
-
-class Ceiling(StrEnum):
-    """What can be bounded, in the order in which it is looked at."""
-
-    USD = "usd"
-    TOKENS = "tokens"
-    TURNS = "turns"
-    TOOL_CALLS = "tool_calls"
+_METERED = frozenset({Ceiling.USD, Ceiling.TOKENS})
+_ALLOWED_IN_FULL = frozenset({Ceiling.TURNS, Ceiling.TOOL_CALLS})
 
 
-class Ceilings(Struct, frozen=True, omit_defaults=True):
-    """What a run may spend. None is no ceiling.
+class Spend(StrEnum):
+    """When what a model call costs is known: the word of the launch report."""
 
-    *on_unmetered* says what becomes of a ceiling on usd or tokens that nobody can hold.
-    """
-
-    microusd: int | None = None
-    tokens: int | None = None
-    turns: int | None = None
-    tool_calls: int | None = None
-    on_unmetered: Literal["refuse", "allow"] = "refuse"
-
-    def limit(self, ceiling: Ceiling) -> int | None:
-        """Return the limit of *ceiling*; dollars in micro-dollars."""
-        match ceiling:
-            case Ceiling.USD:
-                return self.microusd
-            case Ceiling.TOKENS:
-                return self.tokens
-            case Ceiling.TURNS:
-                return self.turns
-            case Ceiling.TOOL_CALLS:
-                return self.tool_calls
-            case _:
-                assert_never(ceiling)
+    BEFORE_CALL = "before-call"
+    AFTER_CALL = "after-call"
+    AFTER_RUN = "after-run"
+    UNMETERED = "unmetered"
 
 
-class Reached(Struct, frozen=True, omit_defaults=True, tag_field="refused", tag="reached"):
-    """A ceiling was reached. *limit* and *observed* are micro-dollars for usd.
-
-    *call* is the number, from 1, of the model call that did it. With *estimated* the sum is not
-    exactly known.
-    """
-
-    ceiling: Ceiling
-    limit: int
-    observed: int
-    call: int | None = None
-    estimated: bool = False
-
-    @property
-    def refusal(self) -> str:
-        """Return the refusal for people."""
-        limit, observed = _shown(self.ceiling, self.limit), _shown(self.ceiling, self.observed)
-        about = "about " if self.estimated else ""
-        by = f", with model call {self.call}" if self.call else ""
-        return f"the {self.ceiling} ceiling of {limit} is reached: {about}{observed} observed{by}"
-
-
-class Unheld(Struct, frozen=True, tag_field="refused", tag="unheld"):
-    """A ceiling that nobody can hold, and *why*."""
-
-    ceiling: Ceiling
-    limit: int
-    why: str
-
-    @property
-    def refusal(self) -> str:
-        """Return the refusal for people."""
-        limit = _shown(self.ceiling, self.limit)
-        return f"the {self.ceiling} ceiling of {limit} cannot be held: {self.why}"
-
-
-Refusal = Reached | Unheld
-"""Why a run may not spend more."""
+_TOO_LATE = {
+    Spend.AFTER_RUN: "usage is reported only when the run is over",
+    Spend.UNMETERED: "usage is never reported",
+}
 
 
 class Settled(Struct, frozen=True, omit_defaults=True):
     """What a run spent, as its ceilings counted it: for the record.
 
-    *prices* is the version of the price table that *cost* comes from. What nobody knows is left out.
+    *prices* is the version of the table that *cost* comes from. What nobody knows is left out.
     """
 
     steps: int
@@ -115,17 +58,19 @@ class Settled(Struct, frozen=True, omit_defaults=True):
 
 
 class Ledger:
-    """Keep one run's account. *prices* may be left out if no ceiling is in dollars."""
+    """Keep one run's account. *prices* may be left out when no ceiling is in dollars."""
 
     def __init__(self, ceilings: Ceilings, prices: PriceTable | None = None) -> None:
         assert prices is not None or ceilings.microusd is None, "a usd ceiling without prices"
         self.usage = UsageFold()
         self.refusal: Refusal | None = None
-        self._ceilings = ceilings
+        self._limits = ceilings.limits()
+        self._may_be_unmetered = ceilings.on_unmetered == "allow"
         self._table = prices
         self._prices: dict[str, Price | None] = {}
         self._costs: list[Cost] = []
-        self._charged = self._unsure = self._turns = self._tool_calls = 0
+        self._charged = self._inexact = 0
+        self._turns = self._tool_calls = 0
 
     def next_attempt(self) -> None:
         """Begin another attempt of the run."""
@@ -137,19 +82,20 @@ class Ledger:
             return
         call = self.usage.calls[place]
         if self._table is not None:
-            self._enter(place, self._cost(self._table, call))
+            self._enter(place, cost_of_call(self._price(self._table, call.model), call))
         if self.refusal is None:
-            self.refusal = self._reached(place + 1) or self._unheld(place + 1, call)
+            number = place + 1
+            self.refusal = self._reached(_ALLOWED_IN_FULL, number) or self._unheld(number, call)
 
     def counted(self, turns: int, tool_calls: int) -> None:
         """Enter how many turns and tool calls there were so far."""
         self._turns, self._tool_calls = turns, tool_calls
         if self.refusal is None:
-            self.refusal = self._reached(None)
+            self.refusal = self._reached(_ALLOWED_IN_FULL)
 
     def exhausted(self) -> Reached | None:
-        """Return the first ceiling that leaves room for nothing more, to be asked before a launch."""
-        return self._first(lambda ceiling, limit: self._observed(ceiling) >= limit, None)
+        """Return the first ceiling that has no room left. Ask before a launch."""
+        return self._reached(frozenset())
 
     def settled(self) -> Settled:
         """Return the account, for the record."""
@@ -158,6 +104,103 @@ class Ledger:
             self._turns,
             self._tool_calls,
             self.usage.tokens,
-            sum(self._costs[1:], self._costs[0]) if self._costs else None,
+            sum(self._costs, FREE) if self._costs else None,
             self._table.version if self._table and self._costs else None,
         )
+
+    def _price(self, table: PriceTable, model: str) -> Price | None:
+        if model not in self._prices:
+            self._prices[model] = table.find(model)
+        return self._prices[model]
+
+    def _enter(self, place: int, cost: Cost) -> None:
+        if place == len(self._costs):
+            self._costs.append(FREE)
+        was, self._costs[place] = self._costs[place], cost
+        self._charged += cost.charged_microusd - was.charged_microusd
+        self._inexact += cost.incomplete - was.incomplete
+
+    def _observed(self, ceiling: Ceiling) -> int:
+        match ceiling:
+            case Ceiling.USD:
+                return self._charged
+            case Ceiling.TOKENS:
+                return self.usage.tokens or 0
+            case Ceiling.TURNS:
+                return self._turns
+            case Ceiling.TOOL_CALLS:
+                return self._tool_calls
+            case _:
+                assert_never(ceiling)
+
+    def _reached(self, allowing: frozenset[Ceiling], call: int | None = None) -> Reached | None:
+        """Return the first ceiling that is reached; those of *allowing* may be used in full."""
+        for ceiling, limit in self._limits:
+            if (observed := self._observed(ceiling)) >= limit + (ceiling in allowing):
+                estimated = ceiling is Ceiling.USD and self._inexact > 0
+                return Reached(ceiling, limit, observed, call, estimated)
+        return None
+
+    def _unheld(self, number: int, call: CallUsage) -> Unheld | None:
+        if self._may_be_unmetered:
+            return None
+        for ceiling, limit in self._limits:
+            if ceiling in _METERED and (why := self._why_unheld(ceiling, number, call)):
+                return Unheld(ceiling, limit, why)
+        return None
+
+    def _why_unheld(self, ceiling: Ceiling, number: int, call: CallUsage) -> str | None:
+        missing = _missing(call)
+        if ceiling is Ceiling.USD:
+            if self._prices[call.model] is None:
+                return f"nobody knows the price of {call.model!r}"
+            if not missing and self._costs[number - 1].most_microusd is None:
+                return f"model call {number} of {call.model!r} has a part without a price"
+        # A later report of a call that has an id may still bring what is missing.
+        if missing and call.call_id is None:
+            return f"model call {number} of {call.model!r} reported no {missing}"
+        return None
+
+
+def spend_word(
+    usage: Literal["per-call", "cumulative", "final", "none"], *, gateway: bool = False
+) -> Spend:
+    """Return when spending is known with a driver that reports its *usage* so.
+
+    *gateway*: all model calls pass through a listener of ours.
+    """
+    if gateway:
+        return Spend.BEFORE_CALL
+    match usage:
+        case "per-call" | "cumulative":
+            return Spend.AFTER_CALL
+        case "final":
+            return Spend.AFTER_RUN
+        case "none":
+            return Spend.UNMETERED
+        case _:
+            assert_never(usage)
+
+
+def refusal_at_launch(
+    ceilings: Ceilings, spend: Spend, model: str | None, prices: PriceTable | None
+) -> Unheld | None:
+    """Return the ceiling that could not be held, so that the run must not start.
+
+    A *model* that is not known yet is judged when it is first used.
+    """
+    if ceilings.on_unmetered == "allow":
+        return None
+    has_price = model is None or (prices is not None and prices.find(model) is not None)
+    for ceiling, limit in ceilings.limits():
+        if ceiling in _METERED and (why := _TOO_LATE.get(spend)):
+            return Unheld(ceiling, limit, why)
+        if ceiling is Ceiling.USD and not has_price:
+            return Unheld(ceiling, limit, f"nobody knows the price of {model!r}")
+    return None
+
+
+def _missing(call: CallUsage) -> str | None:
+    if call.input_tokens is None:
+        return "input_tokens"
+    return "output_tokens" if call.output_tokens is None else None

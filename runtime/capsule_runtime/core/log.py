@@ -77,7 +77,7 @@ class Record:
         """Return the run's state in one word."""
         if self.ended is not None:
             return "ended"
-        if self.stop is not None or self.terminal is not None:
+        if self.stop is not None or self.terminal is not None or self.kill_started:
             return "stopping"
         return "running" if self.launched is not None else "starting"
 

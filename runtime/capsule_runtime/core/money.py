@@ -53,7 +53,7 @@ def parse_usd(value: str | int | float) -> int:
     Raises:
         ValueError: *value* is no number, is negative, is too large or has more than 6 decimals.
     """
-    if isinstance(value, bool) or not re.fullmatch(r"-?[0-9]\S*", text := str(value)):
+    if not re.fullmatch(r"-?[0-9]\S*", text := str(value)):
         raise ValueError(f"{value!r} is not a number of dollars; write it like 1.50")
     if text.startswith("-"):
         raise ValueError(f"{value!r} is negative; write dollars like 1.50")

@@ -48,6 +48,9 @@ class Price(Struct, frozen=True, omit_defaults=True):
     cache_write_1h: Rate | None = None
 
 
+_NO_PRICE = Price()
+
+
 class Row(Struct, frozen=True):
     """The price of the models that *pattern* fits."""
 
@@ -86,7 +89,8 @@ class PriceTable(Struct, frozen=True, omit_defaults=True):
         provider = self._provider(provider_name)
         if provider is None or not name:
             return None
-        return self._sold_by(provider, name) or self._sold_by(provider, with_dashed_date(name))
+        found = self._sold_by(provider, name) or self._sold_by(provider, with_dashed_date(name))
+        return None if found == _NO_PRICE else found
 
     def _provider(self, name: str) -> Provider | None:
         named = (p for p in self.providers if p.id == name)

@@ -147,14 +147,12 @@ class Run:
     def grace_over(self, moment: Moment) -> list[Action]:
         """Apply: the harness was given its grace and is still there.
 
-        While nobody asked it to stop, that is a harness that closed its output and lives on.
+        If nobody asked it to, it closed its output and lives on: the driver says what that means.
         """
         self._begin(moment)
         if self.state is State.RUNNING:
             self._move(Cause.STOP_ASKED)
-            why = "the harness closed its output and did not leave"
-            self._settle(Reason.INDETERMINATE, why)
-            self._record_stop(Reason.INDETERMINATE, why)
+            self._said.note("the harness closed its output and did not leave")
         if self.state is State.STOPPING and not self._kill_started:
             self._start_kill()
         return self._take()
@@ -228,6 +226,9 @@ class Run:
 
     def _ask_again(self, reason: Reason, message: str) -> None:
         """Go straight to the kill when a person asks again, or will not wait for a goodbye."""
+        if self.reason is None:  # a harness that closed its output is being killed
+            self._settle(reason, message)
+            return self._record_stop(reason, message)
         refines = reason is Reason.KILLED and self.outcome is Outcome.CANCELED
         by_person = OUTCOME_OF[reason] is Outcome.CANCELED
         kills = reason is Reason.KILLED or (by_person and self.has_terminal)

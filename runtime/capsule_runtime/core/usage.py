@@ -113,7 +113,7 @@ class UsageFold:
         if told.scope == "total":
             grown = self._tally(told.model).growth_to(told)
             return None if grown is None else self._append(grown)
-        place = self._place_of.get(told.call_id) if told.call_id else None
+        place = self._place_of.get(told.call_id or "")
         return self._append(told) if place is None else self._replace(place, told)
 
     def _append(self, call: CallUsage) -> int:

@@ -11,7 +11,7 @@ from pathlib import Path
 from msgspec import Struct
 
 from capsule_runtime.driver import Driver, LaunchPlan, LaunchRequest, find_driver
-from capsule_runtime.errors import HarnessError, ManifestError, UsageError
+from capsule_runtime.errors import CapsuleError, HarnessError, ManifestError, UsageError
 from capsule_runtime.manifest import MANIFEST_NAME, Manifest, convert_config, parse_manifest
 from capsule_runtime.messages import Message
 
@@ -111,30 +111,42 @@ def plan_launch(capsule: Capsule, places: Places, task: Task) -> Launch:
         HarnessError: its program is not on this machine, or the driver refuses.
     """
     harness, driver = capsule.manifest.harness, capsule.driver
-    plan = driver.launch(
-        LaunchRequest(
-            run=task.run,
-            context=task.context,
-            message=task.message,
-            command=_inside(capsule.folder, harness.command or driver.describe().command),
-            args=(*_inside(capsule.folder, harness.args), *task.args),
-            config=capsule.config,
-            home=str(places.home),
-            workdir=str(places.workdir),
-            tmp=str(places.tmp),
-            out=str(places.out),
-            agent_path=str(AGENT_PATH),
-            limits=task.limits,
-            session=task.session,
-            memory=task.memory,
-            model=task.model or harness.model,
-            system_prompt=capsule.system_prompt,
-        )
+    request = LaunchRequest(
+        run=task.run,
+        context=task.context,
+        message=task.message,
+        command=_inside(capsule.folder, harness.command or driver.describe().command),
+        args=(*_inside(capsule.folder, harness.args), *task.args),
+        config=capsule.config,
+        home=str(places.home),
+        workdir=str(places.workdir),
+        tmp=str(places.tmp),
+        out=str(places.out),
+        agent_path=str(AGENT_PATH),
+        limits=task.limits,
+        session=task.session,
+        memory=task.memory,
+        model=task.model or harness.model,
+        system_prompt=capsule.system_prompt,
     )
+    plan = _ask_plan(driver, request, harness.driver)
     env = _environment(places, plan.env, task.env)
     return Launch(
         (_program(plan.argv[0], env["PATH"]), *plan.argv[1:]), env, str(places.workdir), plan
     )
+
+
+def _ask_plan(driver: Driver, request: LaunchRequest, name: str) -> LaunchPlan:
+    try:
+        return driver.launch(request)
+    except CapsuleError:
+        raise
+    except Exception as exc:  # a driver may be anybody's code
+        raise HarnessError(
+            "E-HAR-005",
+            f"the driver {name!r} cannot plan the launch: {type(exc).__name__}: {exc}",
+            "This is an error of the driver. Report it to its authors.",
+        ) from exc
 
 
 def _environment(

@@ -45,23 +45,24 @@ class Hub:
         """Release the epoll; nobody waits any more."""
         self._epoll.close()
 
-    async def read(self, fd: int) -> bytes:
-        """Return the next chunk of *fd*, or b"" at its end."""
+    async def read(self, fd: int, last_chunk: bytes) -> bytes:
+        """Return the next chunk of *fd*, or b"" at its end.
+
+        After a small *last_chunk* it waits for the next round, so that bytes gather meanwhile.
+        """
+        wait = len(last_chunk) * 2 < CHUNK_BYTES
         while True:
+            if wait:
+                await self._readable(fd)
             try:
                 chunk = os.read(fd, CHUNK_BYTES)
             except BlockingIOError:
-                await self._readable(fd)
+                wait = True
                 continue
             if len(chunk) * 2 >= CHUNK_BYTES:
                 self._flooded = True
                 await anyio.lowlevel.checkpoint()
             return chunk
-
-    async def pause(self, fd: int, last_chunk: bytes) -> None:
-        """Let a small *last_chunk* be followed by the next round, so that bytes gather meanwhile."""
-        if len(last_chunk) * 2 < CHUNK_BYTES:
-            await self._readable(fd)
 
     async def run(self) -> None:
         """Wake those whose pipe is ready, in rounds, for ever."""

@@ -31,9 +31,7 @@ class Reader:
         # Keeps two threads from using the one connection in the middle of each other's statement.
         self._one_at_a_time = threading.Lock()
 
-    def read(
-        self, run: str, after: int, limit_rows: int = 64
-    ) -> list[Row]:
+    def read(self, run: str, after: int, limit_rows: int = 64) -> list[Row]:
         """Return the next rows of *run* with entries later than *after*.
 
         The first row may begin before that: `Row.since` cuts it.

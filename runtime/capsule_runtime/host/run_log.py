@@ -94,6 +94,11 @@ class RunLog:
         index, context = self._changes(appends)
         self._store.append(self._tail, rows, index, done, context=context)
 
+    @property
+    def is_full(self) -> bool:
+        """Whether whoever writes should wait for `room`, or hear that the log is lost."""
+        return self._waiting_bytes > WAITING_BYTES or self._failure is not None
+
     async def room(self) -> None:
         """Wait until little enough waits for the disk.
 

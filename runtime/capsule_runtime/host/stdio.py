@@ -50,8 +50,7 @@ class PipeOutput:
         hub.add(fd)
 
     async def read(self) -> bytes:
-        await self._hub.pause(self._fd, self._last)
-        self._last = await self._hub.read(self._fd)
+        self._last = await self._hub.read(self._fd, self._last)
         return self._last
 
     def writer_gone(self) -> None:

@@ -1,0 +1,101 @@
+"""A run as its supervisor's caller holds it: follow it, wait for it, stop it."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+
+import anyio
+
+from capsule_runtime.attempt import Attempt
+from capsule_runtime.core.chain import Row
+from capsule_runtime.core.facts import AttemptStarted
+from capsule_runtime.core.log import Record
+from capsule_runtime.core.outcome import Reason
+from capsule_runtime.errors import StoreError
+from capsule_runtime.host.capsule import Launch, Places
+from capsule_runtime.host.run_log import RunLog
+
+Work = Callable[[], Awaitable[None]]
+"""Something to do, once."""
+
+
+class ActiveRun:
+    """A run of this supervisor, from its start on."""
+
+    def __init__(
+        self, log: RunLog, context: str, attempt: Attempt, shelter: Callable[[Work], None]
+    ) -> None:
+        self.id = log.run
+        self.context = context
+        self._log = log
+        self._attempt = attempt
+        self._shelter = shelter
+        self._ended = anyio.Event()
+        self._failures: list[StoreError] = []
+
+    def follow(self, after: int = 0) -> AsyncIterator[Row]:
+        """Yield the rows of the log beyond entry *after* as they are committed, until the end."""
+        return self._log.feed.follow(after)
+
+    async def wait(self) -> Record:
+        """Wait for the end and return what is known of the run.
+
+        Raises:
+            StoreError: the log could not be written to its end.
+        """
+        await self._ended.wait()
+        for failure in self._failures:
+            raise failure
+        return self._log.record
+
+    async def stop(self, reason: Reason, message: str = "", *, grace: float | None = None) -> None:
+        """Ask the run to stop; return once that is on record. The first reason is the outcome's.
+
+        *grace* shortens what the harness is given to leave, in seconds; `Reason.KILLED` gives none.
+
+        Raises:
+            StoreError: the log cannot be written.
+        """
+        if self._ended.is_set():
+            return
+        recorded = anyio.Event()
+        failures: list[StoreError] = []
+
+        async def ask() -> None:
+            try:
+                await self._attempt.ask_stop(reason, message, grace=grace)
+            except StoreError as failure:
+                failures.append(failure)
+            finally:
+                recorded.set()
+
+        # What is on record must be done too, also when whoever asked is cancelled in between.
+        self._shelter(ask)
+        await recorded.wait()
+        for failure in failures:
+            raise failure
+
+    async def over(self) -> None:
+        """Wait until nothing more happens: its end is on record, or its log is lost."""
+        await self._ended.wait()
+
+    async def carry_out(
+        self, launch: Launch, places: Places, started: Callable[[int, str, str], AttemptStarted]
+    ) -> None:
+        """Do the attempt, to its recorded end. Called once, by the supervisor."""
+        try:
+            await self._attempt.carry_out(launch, places, started)
+        except* StoreError as group:
+            # One run's log is lost; the supervisor and its other runs go on.
+            self._failures = list(_leaves(group))
+        finally:
+            self._log.close()
+            self._ended.set()
+
+
+def _leaves(group: BaseExceptionGroup[StoreError]) -> Iterator[StoreError]:
+    for inner in group.exceptions:
+        if isinstance(inner, BaseExceptionGroup):
+            yield from _leaves(inner)
+        else:
+            yield inner

@@ -1,0 +1,18 @@
+"""What every attempt of one supervisor shares."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from capsule_runtime.host.clock import Clock
+from capsule_runtime.host.hub import Hub
+from capsule_runtime.host.process import Warden
+
+
+@dataclass(frozen=True, slots=True)
+class Host:
+    """The machine, as far as attempts need it."""
+
+    warden: Warden
+    hub: Hub
+    clock: Clock

@@ -1,0 +1,122 @@
+"""Hear the harness: its output becomes lines, the driver makes events of them, the run decides."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Sequence
+from functools import partial
+from typing import cast
+
+from capsule_runtime.core.facts import Remembered
+from capsule_runtime.core.journal import Moment
+from capsule_runtime.core.limits import Limits
+from capsule_runtime.core.lines import LineBuffer, Lines
+from capsule_runtime.core.outcome import Reason
+from capsule_runtime.core.run import Run
+from capsule_runtime.core.units import show_size
+from capsule_runtime.deciding import Decider
+from capsule_runtime.driver import Said
+from capsule_runtime.events import Event
+from capsule_runtime.guarded import BESIDE_EVENTS, GuardedDriver
+from capsule_runtime.host.clock import Clock
+from capsule_runtime.host.stdio import Output, StderrLog
+from capsule_runtime.messages import Remember, Send
+
+_REMEMBERED_BYTES = 64 * 1024
+
+
+class Listener:
+    """Read both outputs of one harness, within its limits."""
+
+    def __init__(
+        self,
+        run: Run,
+        decider: Decider,
+        driver: GuardedDriver,
+        clock: Clock,
+        limits: Limits,
+        *,
+        heard: Callable[[float], None],
+        send: Callable[[bytes], None],
+        ask_stop: Callable[[Reason, str], Awaitable[None]],
+    ) -> None:
+        """*heard* is told when something was said, *send* writes to the harness's stdin."""
+        self._run = run
+        self._decider = decider
+        self._driver = driver
+        self._clock = clock
+        self._limits = limits
+        self._heard = heard
+        self._send = send
+        self._ask_stop = ask_stop
+        self._lines = LineBuffer(limits.line)
+        self._output_bytes = 0
+
+    async def read_stdout(self, stdout: Output) -> None:
+        """Read *stdout* to its end and hear what it says."""
+        while chunk := await stdout.read():
+            if self._fits(chunk):
+                await self._hear(self._lines.feed(chunk))
+            else:
+                await self._stop_flood()
+        rest = self._lines.close()
+        # What the limit has cut off is no line of the harness's.
+        is_cut = self._output_bytes > self._limits.output
+        await self._hear(Lines(b"", rest.skipped) if is_cut else rest)
+
+    async def read_stderr(self, stderr: Output, log: StderrLog) -> None:
+        """Read *stderr* to its end into *log*."""
+        while chunk := await stderr.read():
+            if self._fits(chunk):
+                log.write(chunk)
+            else:
+                await self._stop_flood()
+
+    def _fits(self, chunk: bytes) -> bool:
+        """Count *chunk* against the output limit; past it, output is read and dropped."""
+        self._output_bytes += len(chunk)
+        return self._output_bytes <= self._limits.output
+
+    async def _stop_flood(self) -> None:
+        limit = show_size(self._limits.output)
+        await self._ask_stop(Reason.OUTPUT, f"the harness wrote more than its limit of {limit}")
+
+    async def _hear(self, lines: Lines) -> None:
+        """Hand complete lines to the driver, and what they mean to the run."""
+        if self._driver.fault or not (lines.block or lines.skipped):
+            return
+        await self._decider.begin()
+        try:
+            moment = self._clock.moment()
+            for length in lines.skipped:
+                limit = show_size(self._limits.line)
+                note = f"a line of {show_size(length)} was skipped; the limit is {limit}"
+                await self._decider.perform(self._run.note(note, moment))
+            if lines.block:
+                await self._take(self._driver.receive(lines.block), moment)
+            self._heard(moment.now)
+        finally:
+            self._decider.turn.release()
+        if self._driver.fault:
+            await self._ask_stop(Reason.DRIVER_FAILED, self._driver.fault)
+
+    async def _take(self, said: Sequence[Said], moment: Moment) -> None:
+        """Perform what the driver made of a block of lines, in order."""
+        if BESIDE_EVENTS.isdisjoint(map(type, said)):
+            await self._decider.perform(self._run.receive(cast("Sequence[Event]", said), moment))
+            return
+        for item in said:
+            match item:
+                case Send(data):
+                    self._send(data)
+                case Remember():
+                    await self._remember(item.data, moment)
+                case _:
+                    await self._decider.perform(self._run.receive([item], moment))
+
+    async def _remember(self, data: bytes, moment: Moment) -> None:
+        if len(data) > _REMEMBERED_BYTES:
+            note = f"the driver wanted to remember {show_size(len(data))}: more than 64 KiB"
+            await self._decider.perform(self._run.note(note, moment))
+            return
+        kept = partial(Remembered, data=data)
+        await self._decider.perform(self._run.record(kept, moment))
