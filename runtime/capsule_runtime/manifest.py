@@ -18,6 +18,8 @@ MANIFEST_NAME = "capsule.toml"
 
 # The look-ahead: `$` alone lets a newline pass.
 Name = Annotated[str, Meta(pattern=r"^[a-z0-9][a-z0-9._-]{0,63}$(?!\n)")]
+LINE_BYTES_AT_LEAST = 64 * 1024
+
 Duration = Annotated[str, Meta(pattern=DURATION_PATTERN, description="like 90s, 15m, 1h30m")]
 Size = Annotated[str, Meta(pattern=SIZE_PATTERN, description="like 512KiB, 64MiB, 2GiB")]
 VersionRange = Annotated[
@@ -67,6 +69,14 @@ class Limits(Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True
     output: Size = "256MiB"
     line: Size = "16MiB"
     idle: Idle = field(default_factory=Idle)
+
+    def __post_init__(self) -> None:
+        if parse_size(self.line) < LINE_BYTES_AT_LEAST:
+            raise ValueError(f"line is {self.line}, and must be at least 64KiB, the size of a read")
+        times = {"wall": self.wall, **msgspec.structs.asdict(self.idle)}
+        for name, duration in times.items():
+            if parse_duration(duration) <= 0:
+                raise ValueError(f"{name} is {duration}, and must be more than nothing")
 
     def in_units(self) -> dict[str, float]:
         """Return every limit by name, in seconds and bytes."""

@@ -15,9 +15,9 @@ from capsule_runtime.core.run import Run
 from capsule_runtime.errors import StoreError
 from capsule_runtime.host.clock import Clock
 from capsule_runtime.host.feed import whole_log
-from capsule_runtime.host.locks import take
+from capsule_runtime.host.locks import is_free, take, try_take
 from capsule_runtime.host.run_log import RunLog
-from capsule_runtime.host.state import doorbell, warden_lock
+from capsule_runtime.host.state import doorbell, warden_door, warden_lock
 from capsule_runtime.host.store import Store
 from capsule_runtime.host.store_errors import DAMAGED, FENCE_LOST
 
@@ -30,11 +30,24 @@ async def recover(store: Store, clock: Clock, by: str) -> list[str]:
 
     A run whose tree is still being buried is left for the next one who looks.
     """
+    _remove_remains(store)
     ended: list[str] = []
     for owner in {row.owner for row in store.live_runs_of_dead_owners()}:
         if owner is not None:
             ended += await _recover_from(store, clock, owner, by)
     return ended
+
+
+def _remove_remains(store: Store) -> None:
+    """Remove the files of dead supervisors that left no run behind."""
+    for path in (store.state / "supervisors").glob("*.lock"):
+        owner = path.stem
+        if store.live_runs_of(owner) or not is_free(warden_lock(store.state, owner)):
+            continue
+        if (lock := try_take(path)) is not None:
+            with lock:  # its release removes it
+                for remains in (doorbell, warden_door, warden_lock):
+                    remains(store.state, owner).unlink(missing_ok=True)
 
 
 async def _recover_from(store: Store, clock: Clock, owner: str, by: str) -> list[str]:

@@ -8,6 +8,7 @@ from functools import partial
 from pathlib import Path
 
 import anyio
+import msgspec
 
 from capsule_runtime.core.chain import Row
 from capsule_runtime.core.facts import Created
@@ -204,7 +205,10 @@ async def open_runs(state: Path | None = None) -> AsyncGenerator[Runs]:
 
 def _fold(rows: Iterable[Row]) -> Folded:
     """Return what the index should say of the run whose whole log is *rows*."""
-    record = Record.fold(row.body for row in rows)
+    try:
+        record = Record.fold(row.body for row in rows)
+    except msgspec.DecodeError as exc:
+        raise StoreError("E-STO-004", f"a log holds an entry that is none: {exc}") from exc
     index, created = index_row(record), record.created
     if index is None or created is None:
         raise StoreError("E-STO-004", "a log does not begin with its run's creation")

@@ -240,3 +240,17 @@ def change_a_byte(state: Path, run: str) -> None:
             (run,),
         )
     database.close()
+
+
+async def test_what_dead_supervisors_left_beside_their_runs_is_removed(
+    tmp_path: Path, state: Path
+) -> None:
+    killed_together(state, agent_capsule(tmp_path / "capsule", "deaf"), 2)
+    async with open_supervisor(state):
+        pass
+
+    async with open_supervisor(state) as supervisor:
+        left = {path.name.split(".")[0] for path in (state / "supervisors").iterdir()}
+
+    assert left == {supervisor.id}
+    assert list((state / "supervisors").iterdir()) == []

@@ -462,3 +462,18 @@ def test_the_defaults_in_the_schema_are_the_defaults() -> None:
         "output": "256MiB",
         "line": "16MiB",
     }
+
+
+@pytest.mark.parametrize(
+    ("line", "words"),
+    [
+        ('line = "1KiB"', "at least 64KiB"),
+        ('wall = "0s"', "wall is 0s"),
+        ('idle = {tool = "0ms"}', "tool is 0ms"),
+    ],
+)
+def test_a_limit_that_nothing_can_keep_is_refused(line: str, words: str) -> None:
+    text = f'name = "a"\n[harness]\ndriver = "jsonl"\n[limits]\n{line}\n'
+
+    with pytest.raises(ManifestError, match=words):
+        parse_manifest(text, "capsule.toml")

@@ -264,3 +264,13 @@ def test_a_run_may_end_before_its_launch_was_noticed() -> None:
     script.end(FAILED)
 
     assert script.run.reason is Reason.QUOTA
+
+
+def test_a_kill_before_the_launch_kills_no_harness() -> None:
+    script = Script(launched=False)
+
+    script.stop(Reason.KILLED)
+    script.fail(Reason.INTERRUPTED)
+
+    assert script.shown[-1] == ("canceled", "task canceled", None)
+    assert script.run.reason is Reason.KILLED

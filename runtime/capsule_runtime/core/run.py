@@ -138,7 +138,7 @@ class Run:
         else:
             self._settle(reason, message)
             self._record_stop(reason, message)
-            if reason in WITHOUT_GRACE:
+            if reason in WITHOUT_GRACE and was is State.RUNNING:
                 self._start_kill()
             else:
                 self._act(Interrupt())

@@ -8,6 +8,7 @@ from pathlib import Path
 
 from capsule_runtime.core.chain import START, Link, Row, find_flaw, find_miscount
 from capsule_runtime.core.index import IndexRow
+from capsule_runtime.errors import StoreError
 from capsule_runtime.host.database import connect_reader
 from capsule_runtime.host.log_reading import whole_log
 from capsule_runtime.host.rows import Fold, Problem
@@ -72,6 +73,11 @@ def _stale_index(
     database: sqlite3.Connection, no: int, index: IndexRow, fold: Fold
 ) -> Iterator[Problem]:
     rows: list[Row] = [row for row, _ in whole_log(database, no)]
-    if rows and fold(rows).index != index:
+    try:
+        is_stale = bool(rows) and fold(rows).index != index
+    except StoreError as flaw:
+        yield Problem(index.id, None, flaw.message)
+        return
+    if is_stale:
         said = "the index says something else than the log; run: capsule store rebuild"
         yield Problem(index.id, rows[-1].last, said)
