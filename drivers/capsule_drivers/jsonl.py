@@ -112,11 +112,7 @@ class JsonlDriver:
         self._config = request.config
         return LaunchPlan(
             argv=(*request.command, *request.args),
-            env={
-                "CAPSULE_RUN": request.run,
-                "CAPSULE_OUT": request.out,
-                "PYTHONPATH": request.agent_path,
-            },
+            env={"PYTHONPATH": request.agent_path},
             stdin=_line(_task(request)),
             keep_stdin=True,
         )
@@ -148,6 +144,8 @@ class JsonlDriver:
             kind, how = FailureKind.HARNESS_ERROR, f"was ended by signal {exit.signal}"
         elif exit.code:
             kind, how = FailureKind.HARNESS_ERROR, f"exited with code {exit.code}"
+        elif exit.code is None:
+            kind, how = FailureKind.INDETERMINATE, "was gone, nobody saw how,"
         else:
             kind, how = FailureKind.INDETERMINATE, "exited with code 0"
         said = exit.stderr_tail.decode("utf-8", "replace").strip().rpartition("\n")[2]

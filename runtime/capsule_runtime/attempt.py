@@ -38,6 +38,7 @@ from capsule_runtime.host.run_log import RunLog
 from capsule_runtime.host.shared import Host
 from capsule_runtime.host.state import make_places
 from capsule_runtime.host.stdio import WIDE_PIPE_BYTES, Output, StderrLog, Stdio, open_stdio
+from capsule_runtime.host.strays import kill_strays
 from capsule_runtime.listening import Listener
 from capsule_runtime.messages import Exit, Send
 
@@ -170,6 +171,8 @@ class Attempt:
             burial = await tree.buried()
         except HostError as exc:
             self._decider.trouble(exc.message)
+            if strays := await kill_strays(self._log.run):
+                self._decider.trouble(f"{strays} processes that carry the run's name were killed")
             return _NOT_PROVED
         return Burial(burial.killed, burial.left, burial.milliseconds)
 

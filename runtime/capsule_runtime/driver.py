@@ -140,7 +140,8 @@ def find_driver(name: str) -> type[Driver]:
     if len(found) != 1:
         raise HarnessError(
             "E-HAR-002",
-            f"{len(found)} drivers are named {name!r}; installed: {', '.join(driver_names())}",
+            f"{'several drivers are' if found else 'no driver is'} named {name!r};"
+            f" installed: {', '.join(driver_names())}",
             "Install the distribution that has it, or name one of the installed drivers.",
         )
     (entry_point,) = found

@@ -111,7 +111,7 @@ def parse_manifest(text: str, path: str) -> Manifest:
     """
     try:
         raw = tomllib.loads(text)
-    except tomllib.TOMLDecodeError as exc:
+    except (ValueError, RecursionError) as exc:  # also numbers and nesting beyond all measure
         raise ManifestError(
             "E-MAN-001", f"{path}: {exc}", "See `capsule init` for a sample."
         ) from exc

@@ -18,6 +18,7 @@ from capsule_runtime.host.state import default_state, places_of
 from capsule_runtime.messages import Message
 
 TIERS = ("sealed", "scoped", "advisory")
+_WORKDIR_HINT = "Name one with --workdir."
 TIER = "advisory"
 """The tier that runs get: the environment is built from nothing, the tree is buried, no walls."""
 
@@ -82,11 +83,7 @@ def check_request(request: RunRequest) -> Ready:
     """
     capsule = load_capsule(request.capsule)
     _check_tier(request.containment or "scoped")
-    workdir = Path(os.path.abspath(request.workdir))
-    if not workdir.is_dir():
-        raise UsageError(
-            "E-USE-011", f"the work directory {workdir} is not a folder", "Name one with --workdir."
-        )
+    workdir = _workdir(request.workdir)
     limits = capsule.manifest.limits.in_units()
     if request.wall_seconds is not None:
         limits["wall_seconds"] = min(limits["wall_seconds"], request.wall_seconds)
@@ -177,6 +174,21 @@ def attempt_started(
         model=ready.request.model or harness.model,
         session=session,
     )
+
+
+def _workdir(given: Path) -> Path:
+    try:
+        workdir = Path(os.path.abspath(given))
+        is_folder = workdir.is_dir()
+    except (OSError, ValueError) as exc:  # the current folder may be gone, a name too long
+        raise UsageError(
+            "E-USE-011", f"the work directory {given} cannot be used: {exc}", _WORKDIR_HINT
+        ) from exc
+    if not is_folder:
+        raise UsageError(
+            "E-USE-011", f"the work directory {workdir} is not a folder", _WORKDIR_HINT
+        )
+    return workdir
 
 
 def _origin(name: str, given: Mapping[str, str], planned: Mapping[str, str]) -> str:

@@ -55,11 +55,13 @@ class Runs:
         Raises:
             UsageError: E-USE-001, there is none; E-USE-002, there are several.
         """
+        start = name.removeprefix("run_")
         if name == LAST:
             newest = self._store.newest_run()
             found = [newest] if newest else []
         else:
-            found = self._store.find(name if name.startswith("run_") else f"run_{name}")
+            # Nothing is no beginning of an id: `capsule kill "$UNSET"` must not find a run.
+            found = self._store.find(f"run_{start}") if start else []
         if not found:
             raise UsageError(
                 "E-USE-001", f"no run is called {name!r}", "`capsule ps --all` lists them."

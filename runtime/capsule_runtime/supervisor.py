@@ -108,7 +108,10 @@ class Supervisor:
 
     def shelter(self, work: Work) -> None:
         """Begin *work* out of reach of the caller's cancellation; `close` ends it."""
-        self._tasks.start_soon(self._sheltered, work)
+        # Known from now on: `close` may come before the task has run for the first time.
+        shelter = anyio.CancelScope(shield=True)
+        self._shelters.add(shelter)
+        self._tasks.start_soon(self._sheltered, work, shelter)
 
     async def serve_requests(self, door: Doorbell) -> None:
         """Do what other processes ask of our runs, for ever."""
@@ -137,13 +140,12 @@ class Supervisor:
             for shelter in list(self._shelters):
                 shelter.cancel()
 
-    async def _sheltered(self, work: Work) -> None:
-        with anyio.CancelScope(shield=True) as shelter:
-            self._shelters.add(shelter)
-            try:
+    async def _sheltered(self, work: Work, shelter: anyio.CancelScope) -> None:
+        try:
+            with shelter:
                 await work()
-            finally:
-                self._shelters.discard(shelter)
+        finally:
+            self._shelters.discard(shelter)
 
     def _context_for(self, ready: Ready) -> ContextRow:
         name, driver = ready.request.context, ready.capsule.manifest.harness.driver

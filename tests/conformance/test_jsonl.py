@@ -654,12 +654,16 @@ def test_what_is_not_known_is_absent_from_the_task() -> None:
     assert task["metadata"] == {}
 
 
-def test_the_environment_tells_run_out_and_helper() -> None:
-    assert JsonlDriver().launch(request()).env == {
-        "CAPSULE_RUN": "run_1",
-        "CAPSULE_OUT": "/state/out",
-        "PYTHONPATH": "/runtime/agent",
-    }
+def test_the_environment_holds_the_helper() -> None:
+    assert JsonlDriver().launch(request()).env == {"PYTHONPATH": "/runtime/agent"}
+
+
+def test_an_end_that_nobody_saw_is_no_exit_with_code_0() -> None:
+    (last,) = JsonlDriver().ended(Exit(None, None))
+
+    assert isinstance(last, TurnFailed)
+    assert last.kind is FailureKind.INDETERMINATE
+    assert "code 0" not in last.message
 
 
 def test_a_capsule_without_a_command_is_refused_with_what_to_write() -> None:

@@ -62,8 +62,8 @@ async def test_runs_are_found_by_id_by_its_beginning_and_as_the_last(
     assert [row.id for row in runs.recent()] == [last.id, first.id]
     assert [row.id for row in runs.recent(limit=1)] == [last.id]
     assert runs.recent(live_only=True) == []
-    with pytest.raises(UsageError, match=f"'run_' means several runs: {first.id}, {last.id}"):
-        runs.find("run_")
+    with pytest.raises(UsageError, match=f"'run_0' means several runs: {first.id}, {last.id}"):
+        runs.find("run_0")
 
 
 @pytest.mark.parametrize("name", ["@last", "run_00", "run_%", "", "@first"])

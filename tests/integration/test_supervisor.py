@@ -14,6 +14,7 @@ import pytest
 from capsule_runtime import (
     ContainmentError,
     HarnessError,
+    ManifestError,
     Outcome,
     Reason,
     StoreError,
@@ -21,6 +22,7 @@ from capsule_runtime import (
 )
 from capsule_runtime.active_run import ActiveRun
 from capsule_runtime.host.homes import RESULT_NAME
+from capsule_runtime.host.state import default_state
 from capsule_runtime.runs import open_runs
 from capsule_runtime.supervisor import open_supervisor
 from capsule_runtime.testing import FakeClock
@@ -619,3 +621,73 @@ async def test_a_supervisor_closes_also_over_a_log_that_is_lost(
         await lost.wait()
     assert outcome_of(await ended(run)) == (Outcome.CANCELED, Reason.TERMINATED)
     assert processes_below(state) == []
+
+
+async def test_a_supervisor_that_is_closed_at_once_closes(state: Path) -> None:
+    with anyio.fail_after(30):
+        async with open_supervisor(state):
+            pass
+
+
+async def test_a_harness_that_kills_its_watchers_is_found_by_the_name_it_carries(
+    tmp_path: Path, state: Path
+) -> None:
+    script = """
+read -r task
+burier=$PPID
+warden=$(cut -d ' ' -f 4 /proc/$burier/stat)
+setsid sleep 1000 &
+kill -9 $warden $burier
+echo '{"type":"text-delta","text":"free"}'
+exec sleep 1000
+"""
+    async with open_supervisor(state) as supervisor:
+        run = await supervisor.start(request_for(shell_capsule(tmp_path / "capsule", script)))
+
+        log = await finished(run)
+
+        assert outcome_of(log) == (Outcome.FAILED, Reason.INDETERMINATE)
+        assert processes_of(run.id) == []
+
+
+async def test_what_the_manifest_cannot_be_or_reach_is_refused(tmp_path: Path, state: Path) -> None:
+    outside = write_capsule(tmp_path / "outside", ["sh", "./../agent.sh"])
+    endless = write_capsule(tmp_path / "endless", ["sh"])
+    (endless / "capsule.toml").unlink()
+    (endless / "capsule.toml").symlink_to("/dev/zero")
+    nested = write_capsule(tmp_path / "nested", ["sh"])
+    (nested / "capsule.toml").write_text("name = " + "[" * 5000)
+
+    for capsule, code in ((outside, "E-MAN-009"), (endless, "E-MAN-005"), (nested, "E-MAN-001")):
+        async with open_supervisor(state) as supervisor:
+            with pytest.raises(ManifestError) as refused:
+                await supervisor.start(request_for(capsule))
+
+        assert refused.value.code == code
+
+
+async def test_a_work_directory_that_cannot_be_is_refused(tmp_path: Path, state: Path) -> None:
+    capsule = write_capsule(tmp_path / "capsule", ["sh"])
+    async with open_supervisor(state) as supervisor:
+        with pytest.raises(UsageError, match="cannot be used"):
+            await supervisor.start(request_for(capsule, workdir=Path("n" * 300)))
+
+
+def test_a_state_directory_that_is_no_text_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("CAPSULE_STATE", "/tmp/\udcff")
+
+    with pytest.raises(StoreError) as refused:
+        default_state()
+
+    assert refused.value.code == "E-STO-001"
+
+
+async def test_nothing_is_no_beginning_of_a_run(tmp_path: Path, state: Path) -> None:
+    capsule = write_capsule(tmp_path / "capsule", ["true"])
+    async with open_supervisor(state) as supervisor:
+        await ended(await supervisor.start(request_for(capsule)))
+
+    async with open_runs(state) as runs:
+        for name in ("", "run_"):
+            with pytest.raises(UsageError, match="no run is called"):
+                runs.find(name)

@@ -23,6 +23,6 @@ def test_an_unknown_driver_is_refused_with_the_choices() -> None:
         find_driver("nope")
 
     assert caught.value.code == "E-HAR-002"
-    assert caught.value.message.startswith("0 drivers are named 'nope'; installed: ")
+    assert caught.value.message.startswith("no driver is named 'nope'; installed: ")
     assert "jsonl" in caught.value.message
     assert caught.value.hint

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import shutil
+import stat
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -17,6 +18,7 @@ from capsule_runtime.messages import Message
 
 AGENT_PATH = Path(__file__).parents[1] / "agent"
 _DEFAULT_PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
+_TEXT_BYTES = 1024 * 1024
 _PASSED_ON = ("LANG", "LANGUAGE", "TZ")
 
 
@@ -77,14 +79,14 @@ def load_capsule(folder: Path) -> Capsule:
     """
     path = folder / MANIFEST_NAME
     try:
-        text = path.read_text(encoding="utf-8")
+        text = _read_text(path)
     except (FileNotFoundError, NotADirectoryError) as exc:
         raise UsageError(
             "E-USE-003",
             f"there is no {MANIFEST_NAME} in {folder}",
             "`capsule init DIR` writes one.",
         ) from exc
-    except (OSError, UnicodeDecodeError) as exc:
+    except (OSError, ValueError) as exc:
         raise ManifestError("E-MAN-005", f"{path} cannot be read: {exc}") from exc
     return ready_capsule(folder, parse_manifest(text, str(path)), text)
 
@@ -92,6 +94,13 @@ def load_capsule(folder: Path) -> Capsule:
 def ready_capsule(folder: Path, manifest: Manifest, text: str = "") -> Capsule:
     """Find the driver for *manifest* and check what only the driver and the disk can."""
     path = str(folder / MANIFEST_NAME)
+    for word in (*manifest.harness.command, *manifest.harness.args):
+        if word.startswith("./") and os.path.normpath(word).startswith(".."):
+            raise ManifestError(
+                "E-MAN-009",
+                f"{path}: harness: {word!r} leads out of the capsule",
+                "Write an absolute path for what is not part of it.",
+            )
     driver = find_driver(manifest.harness.driver)()
     config = convert_config(manifest.harness.config, driver.Config, path, text)
     if manifest.harness.version and not driver.describe().version_args:
@@ -130,7 +139,7 @@ def plan_launch(capsule: Capsule, places: Places, task: Task) -> Launch:
         system_prompt=capsule.system_prompt,
     )
     plan = _ask_plan(driver, request, harness.driver)
-    env = _environment(places, plan.env, task.env)
+    env = _environment(places, task.run, plan.env, task.env)
     return Launch(
         (_program(plan.argv[0], env["PATH"]), *plan.argv[1:]), env, str(places.workdir), plan
     )
@@ -150,9 +159,9 @@ def _ask_plan(driver: Driver, request: LaunchRequest, name: str) -> LaunchPlan:
 
 
 def _environment(
-    places: Places, planned: Mapping[str, str], given: Mapping[str, str]
+    places: Places, run: str, planned: Mapping[str, str], given: Mapping[str, str]
 ) -> dict[str, str]:
-    """Build the harness's environment from nothing; the caller's word is the last."""
+    """Build the harness's environment from nothing. The caller goes before the driver."""
     passed = {
         name: value
         for name, value in os.environ.items()
@@ -166,6 +175,8 @@ def _environment(
         "TERM": "dumb",
         **planned,
         **given,
+        "CAPSULE_RUN": run,  # also the mark by which what escaped everything else is found
+        "CAPSULE_OUT": str(places.out),
     }
 
 
@@ -196,10 +207,26 @@ def _system_prompt(folder: Path, manifest: Manifest) -> str | None:
         raise ManifestError(
             "E-MAN-007", f"{place}: system_prompt is set too", "Keep one of the two."
         )
-    path = (folder / harness.system_prompt_file).resolve()
-    if not path.is_relative_to(folder.resolve()):
-        raise ManifestError("E-MAN-008", f"{place}: {path} is outside the capsule")
     try:
-        return path.read_text(encoding="utf-8")
-    except (OSError, UnicodeDecodeError) as exc:
-        raise ManifestError("E-MAN-008", f"{place}: {path} cannot be read: {exc}") from exc
+        path = (folder / harness.system_prompt_file).resolve()
+        if not path.is_relative_to(folder.resolve()):
+            raise ManifestError("E-MAN-008", f"{place}: {path} is outside the capsule")
+        return _read_text(path)
+    except (OSError, ValueError, RuntimeError) as exc:  # a loop of links is a RuntimeError
+        raise ManifestError("E-MAN-008", f"{place} cannot be read: {exc}") from exc
+
+
+def _read_text(path: Path) -> str:
+    """Read a text file of an author's, which may be a device, a pipe or endless.
+
+    Raises:
+        OSError: it cannot be read.
+        ValueError: it is not a text of at most 1 MiB.
+    """
+    with open(os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC), "rb") as file:
+        if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
+            raise ValueError("it is not a regular file")
+        text = file.read(_TEXT_BYTES + 1)
+    if len(text) > _TEXT_BYTES:
+        raise ValueError("it is larger than 1 MiB")
+    return text.decode("utf-8-sig")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
-from capsule_runtime.errors import HostError
+from capsule_runtime.errors import HostError, StoreError
 from capsule_runtime.host.capsule import Places
 
 STATE_VARIABLE = "CAPSULE_STATE"
@@ -14,10 +14,22 @@ STATE_VARIABLE = "CAPSULE_STATE"
 def default_state() -> Path:
     """Return the state directory: CAPSULE_STATE, or the platform's."""
     if given := os.environ.get(STATE_VARIABLE):
-        return Path(given).absolute()
+        return _absolute(given)
     from platformdirs import user_state_path  # not needed where the variable is set
 
     return user_state_path("capsule")
+
+
+def _absolute(given: str) -> Path:
+    try:
+        given.encode()  # what is written about it later is UTF-8
+        return Path(given).absolute()
+    except (OSError, UnicodeEncodeError) as exc:
+        raise StoreError(
+            "E-STO-001",
+            f"{STATE_VARIABLE} names no usable folder: {given!r}: {exc}",
+            "Give an absolute path in UTF-8.",
+        ) from exc
 
 
 def doorbell(state: Path, supervisor: str) -> Path:
@@ -49,6 +61,7 @@ def make_places(places: Places) -> None:
     """
     try:
         for folder in (places.out, places.home, places.tmp):
-            folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+            for parent in (folder.parent.parent, folder.parent, folder):
+                parent.mkdir(mode=0o700, exist_ok=True)
     except OSError as exc:
         raise HostError("E-HOST-004", f"cannot create the folders of the run: {exc}") from exc
