@@ -46,6 +46,15 @@ class Decider:
             await self.perform(decide(self._clock.moment()))
         await self._log.settled()
 
+    @property
+    def is_free(self) -> bool:
+        """Whether something that needs no act can be decided and written without waiting."""
+        return not (self.turn.locked() or self._log.is_full or self._troubles)
+
+    def write(self, actions: list[Action]) -> None:
+        """Queue *actions*, none of which is an act, while `is_free`."""
+        self._log.put([action for action in actions if isinstance(action, Append)])
+
     async def begin(self) -> None:
         """Take the turn; where it is free, as it nearly always is, without a detour by the loop."""
         try:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Sequence
 from functools import partial
-from typing import cast
+from typing import cast, get_args
 
 from capsule_runtime.core.facts import Remembered
 from capsule_runtime.core.journal import Moment
@@ -15,13 +15,18 @@ from capsule_runtime.core.run import Run
 from capsule_runtime.core.units import show_size
 from capsule_runtime.deciding import Decider
 from capsule_runtime.driver import Said
-from capsule_runtime.events import Event
+from capsule_runtime.events import Event, Request, Terminal
 from capsule_runtime.guarded import BESIDE_EVENTS, GuardedDriver
 from capsule_runtime.host.clock import Clock
 from capsule_runtime.host.stdio import Output, StderrLog
 from capsule_runtime.messages import Remember, Send
 
 _REMEMBERED_BYTES = 64 * 1024
+_NOTHING_SAID: Sequence[Said] = ()
+_WITHOUT_ACTS = frozenset[type](get_args(Event)) - frozenset[type](
+    (*get_args(Terminal), *get_args(Request))
+)
+"""Events of which nothing follows but entries of the log."""
 
 
 class Listener:
@@ -50,18 +55,44 @@ class Listener:
         self._ask_stop = ask_stop
         self._lines = LineBuffer(limits.line)
         self._output_bytes = 0
+        self._begun: tuple[Lines, Sequence[Said]] | None = None
 
     async def read_stdout(self, stdout: Output) -> None:
         """Read *stdout* to its end and hear what it says."""
+        stdout.offer(self.take)
         while chunk := await stdout.read():
-            if self._fits(chunk):
-                await self._hear(self._lines.feed(chunk))
-            else:
+            begun, self._begun = self._begun, None
+            if not self._fits(chunk):
                 await self._stop_flood()
+            elif begun is not None:
+                await self._hear(*begun)
+            else:
+                await self._hear(self._lines.feed(chunk))
         rest = self._lines.close()
         # What the limit has cut off is no line of the harness's.
         is_cut = self._output_bytes > self._limits.output
         await self._hear(Lines(b"", rest.skipped) if is_cut else rest)
+
+    def take(self, chunk: bytes) -> bool:
+        """Hear *chunk* here and now, if nothing that it says needs to be waited for.
+
+        Nearly all of a stream is such: fragments, which only go to the log. False leaves *chunk* to
+        `read_stdout`, which goes on where this stopped.
+        """
+        is_small_enough = self._output_bytes + len(chunk) <= self._limits.output
+        if not (is_small_enough and self._decider.is_free) or self._driver.fault:
+            return False
+        lines = self._lines.feed(chunk)
+        said = self._driver.receive(lines.block) if lines.block else _NOTHING_SAID
+        if lines.skipped or self._driver.fault or not _WITHOUT_ACTS.issuperset(map(type, said)):
+            self._begun = lines, said
+            return False
+        self._output_bytes += len(chunk)
+        if lines.block:
+            moment = self._clock.moment()
+            self._decider.write(self._run.receive(cast("Sequence[Event]", said), moment))
+            self._heard(moment.now)
+        return True
 
     async def read_stderr(self, stderr: Output, log: StderrLog) -> None:
         """Read *stderr* to its end into *log*."""
@@ -80,9 +111,9 @@ class Listener:
         limit = show_size(self._limits.output)
         await self._ask_stop(Reason.OUTPUT, f"the harness wrote more than its limit of {limit}")
 
-    async def _hear(self, lines: Lines) -> None:
-        """Hand complete lines to the driver, and what they mean to the run."""
-        if self._driver.fault or not (lines.block or lines.skipped):
+    async def _hear(self, lines: Lines, said: Sequence[Said] | None = None) -> None:
+        """Hand complete lines to the driver, and what they mean (*said*, if known) to the run."""
+        if not (lines.block or lines.skipped) or (self._driver.fault and said is None):
             return
         await self._decider.begin()
         try:
@@ -92,7 +123,9 @@ class Listener:
                 note = f"a line of {show_size(length)} was skipped; the limit is {limit}"
                 await self._decider.perform(self._run.note(note, moment))
             if lines.block:
-                await self._take(self._driver.receive(lines.block), moment)
+                await self._take(
+                    self._driver.receive(lines.block) if said is None else said, moment
+                )
             self._heard(moment.now)
         finally:
             self._decider.turn.release()

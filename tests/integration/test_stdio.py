@@ -254,3 +254,39 @@ def test_a_full_disk_costs_only_what_stderr_says() -> None:
 
     assert log.tail == b"firstsecond"
     assert log.dropped_bytes == len(b"firstsecond")
+
+
+async def test_a_small_chunk_is_taken_in_the_round_while_its_reader_sleeps_on() -> None:
+    hub = Hub()
+    ours, theirs = os.pipe2(os.O_CLOEXEC)
+    output = PipeOutput(hub, ours)
+    taken: list[bytes] = []
+    read: list[bytes] = []
+    happened = anyio.Event()
+
+    def take(chunk: bytes) -> bool:
+        taken.append(chunk)
+        happened.set()
+        return chunk != b"left"
+
+    async def read_all() -> None:
+        while chunk := await output.read():
+            read.append(chunk)
+            happened.set()
+
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(hub.run)
+        output.offer(take)
+        async with anyio.create_task_group() as reading:
+            reading.start_soon(read_all)
+            for words in (b"the first is read at once", b"small", b"left"):
+                happened = anyio.Event()
+                os.write(theirs, words)
+                await happened.wait()
+            os.close(theirs)
+        tasks.cancel_scope.cancel()
+    output.close()
+    hub.close()
+
+    assert taken == [b"small", b"left"]
+    assert read == [b"the first is read at once", b"left"]

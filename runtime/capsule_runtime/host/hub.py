@@ -1,9 +1,10 @@
 """Wait for many pipes through one epoll.
 
 Waking up costs more than reading: 200 trickling runs, each with its own wait, fill a core at 10 000
-deltas a second. So the pipes of a supervisor share one epoll, and rounds of waking are at least
+deltas a second. So the pipes of a supervisor share one epoll, and rounds are at least
 `ROUND_SECONDS` apart, unless a run floods (then it would only wait) or all have been at rest (the
-first event after a rest is never delayed).
+first event after a rest is never delayed). What is small and needs no waiting for is taken in the
+round itself, and its reader sleeps on.
 """
 
 from __future__ import annotations
@@ -11,9 +12,13 @@ from __future__ import annotations
 import os
 import select
 import time
+from collections.abc import Callable
 
 import anyio
 import anyio.lowlevel
+
+Take = Callable[[bytes], bool]
+"""Take a chunk here and now; False leaves it to whoever reads the pipe."""
 
 ROUND_SECONDS = 0.001
 CHUNK_BYTES = 64 * 1024
@@ -28,6 +33,8 @@ class Hub:
     def __init__(self) -> None:
         self._epoll = select.epoll()
         self._waiting: dict[int, anyio.Event] = {}
+        self._takers: dict[int, Take] = {}
+        self._left: dict[int, bytes] = {}
         self._muted: set[int] = set()
         self._flooded = False
 
@@ -40,6 +47,12 @@ class Hub:
         """Give *fd* up, before it is closed."""
         self._epoll.unregister(fd)
         self._muted.discard(fd)
+        self._takers.pop(fd, None)
+        self._left.pop(fd, None)
+
+    def offer(self, fd: int, take: Take) -> None:
+        """Offer small chunks of *fd* to *take* first, while its reader waits."""
+        self._takers[fd] = take
 
     def close(self) -> None:
         """Release the epoll; nobody waits any more."""
@@ -54,11 +67,13 @@ class Hub:
         while True:
             if wait:
                 await self._readable(fd)
-            try:
-                chunk = os.read(fd, CHUNK_BYTES)
-            except BlockingIOError:
-                wait = True
-                continue
+            chunk = self._left.pop(fd, None)
+            if chunk is None:
+                try:
+                    chunk = os.read(fd, CHUNK_BYTES)
+                except BlockingIOError:
+                    wait = True
+                    continue
             if len(chunk) * 2 >= CHUNK_BYTES:
                 self._flooded = True
                 await anyio.lowlevel.checkpoint()
@@ -72,8 +87,10 @@ class Hub:
                 await anyio.wait_readable(self._epoll.fileno())
                 continue
             for fd, _ in ready:
-                if event := self._waiting.pop(fd, None):
-                    event.set()
+                if event := self._waiting.get(fd):
+                    if not self._is_taken(fd):
+                        del self._waiting[fd]
+                        event.set()
                 elif fd not in self._muted:
                     # Nobody wants it now. A pipe that is read as it fills never comes here, and
                     # so is never told to the kernel anew.
@@ -86,6 +103,19 @@ class Hub:
                 await anyio.sleep(ROUND_SECONDS)
             self._flooded = False
             last_round = time.monotonic()
+
+    def _is_taken(self, fd: int) -> bool:
+        """Have what *fd* holds taken at once; what is not taken waits for its reader."""
+        if (take := self._takers.get(fd)) is None:
+            return False
+        try:
+            chunk = os.read(fd, CHUNK_BYTES)
+        except BlockingIOError:
+            return True
+        if chunk and len(chunk) * 2 < CHUNK_BYTES and take(chunk):
+            return True
+        self._left[fd] = chunk
+        return False
 
     async def _readable(self, fd: int) -> None:
         if fd in self._muted:

@@ -14,7 +14,7 @@ from typing import Protocol, Self
 import anyio
 
 from capsule_runtime.errors import HostError
-from capsule_runtime.host.hub import CHUNK_BYTES, Hub
+from capsule_runtime.host.hub import CHUNK_BYTES, Hub, Take
 
 WIDE_PIPE_BYTES = 1024 * 1024
 STDERR_FILE_BYTES = 16 * 1024 * 1024
@@ -29,6 +29,10 @@ class Output(Protocol):
 
     async def read(self) -> bytes:
         """Return the next chunk, or b"" at the end."""
+        ...
+
+    def offer(self, take: Take) -> None:
+        """Offer small chunks to *take* before `read` returns them, where that saves anything."""
         ...
 
     def writer_gone(self) -> None:
@@ -52,6 +56,9 @@ class PipeOutput:
     async def read(self) -> bytes:
         self._last = await self._hub.read(self._fd, self._last)
         return self._last
+
+    def offer(self, take: Take) -> None:
+        self._hub.offer(self._fd, take)
 
     def writer_gone(self) -> None:
         """Nothing to do: the kernel ends a pipe by itself."""
@@ -81,6 +88,9 @@ class FileOutput:
                 return b""
             with anyio.move_on_after(_FILE_POLL_SECONDS):
                 await self._gone.wait()
+
+    def offer(self, take: Take) -> None:
+        """Nothing to do: a file is read in large pieces."""
 
     def writer_gone(self) -> None:
         self._gone.set()
