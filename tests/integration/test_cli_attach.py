@@ -5,10 +5,12 @@ from __future__ import annotations
 import json
 import os
 import re
+import select
 import signal
 from collections.abc import Generator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from pathlib import Path
+from sqlite3 import connect
 
 import pytest
 
@@ -107,6 +109,20 @@ def test_ctrl_c_only_detaches_from_an_attached_run(command: Command) -> None:
     assert waited.status == 0
 
 
+@pytest.mark.parametrize("words", [("attach", "--format", "jsonl"), ("logs", "-f", "--json")])
+def test_more_ctrl_c_while_it_leaves_changes_nothing(
+    command: Command, words: tuple[str, ...]
+) -> None:
+    run = detached(command, STUBBORN)
+    with command.started(*words, run) as process:
+        process.frame("working")
+        done = process.pestered()
+    command("kill", run)
+
+    assert done.status == 130
+    assert "Traceback" not in done.err
+
+
 def test_wait_gives_up_in_time(command: Command) -> None:
     with on_cue(command) as (run, cue):
         waited = command("wait", run, "--timeout", "50ms")
@@ -179,6 +195,35 @@ def test_errors_come_out_as_without_detach(command: Command, words: tuple[str, .
     assert attached.status == 2
 
 
+def test_a_run_goes_on_whose_caller_dies_before_it_is_recorded(command: Command) -> None:
+    command.run(HELLO)
+    words = ["run", command.capsule(HELLO), "--task", "go", *ADVISORY, "--detach"]
+    with closing(connect(command.state / "capsule.db", isolation_level=None)) as store:
+        store.execute("BEGIN IMMEDIATE")  # nothing can be recorded
+        with command.started(*words) as caller:
+            ended = os.pidfd_open(_child_of(caller.popen.pid))
+        store.execute("ROLLBACK")
+    _await_end(ended)
+    rows = json.loads(command("ps", "--all", "--json").out)
+    logs = [command.state / "runs" / row["id"] / "supervisor.log" for row in rows]
+
+    assert [row["outcome"] for row in rows] == ["completed", "completed"]
+    assert [log.read_text() for log in logs if log.exists()] == [""]
+
+
+def test_nobody_waits_for_a_context_on_behalf_of_a_caller_that_died(command: Command) -> None:
+    with on_cue(command, "--context", "talk") as (run, cue):
+        words = ["run", command.capsule(HELLO), "--task", "go", *ADVISORY, "--context", "talk"]
+        with command.started(*words, "--wait", "--detach") as caller:
+            ended = os.pidfd_open(_child_of(caller.popen.pid))
+        _await_end(ended)
+        listed = json.loads(command("ps", "--all", "--json").out)
+        cue.write_text("now\n")
+        command("wait", run)
+
+    assert [row["id"] for row in listed] == [run]
+
+
 def test_a_detached_run_keeps_its_result(command: Command) -> None:
     run = detached(command, HELLO, "--result", "result.json")
     command("wait", run)
@@ -239,6 +284,20 @@ def test_the_store_is_whole_after_all_that(command: Command) -> None:
 
     assert (checked.status, json.loads(checked.out)) == (0, [])
     assert json.loads(rebuilt.out) == {"runs": 1}
+
+
+def _child_of(pid: int) -> int:
+    """Wait until the process has a child, and return its pid."""
+    children = Path(f"/proc/{pid}/task/{pid}/children")
+    while not (found := children.read_text().split()):
+        os.sched_yield()
+    return int(found[0])
+
+
+def _await_end(pidfd: int) -> None:
+    """Wait until the process has ended, whosever child it is."""
+    select.select([pidfd], [], [])
+    os.close(pidfd)
 
 
 def _owner_pid(run: str) -> int:

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from capsule_runtime.cli.out_files import list_out_files
 from support.command import ADVISORY, HELLO, ON_CUE, PROGRAM, STUBBORN, Command, saying
 
 NARRATING = saying(
@@ -42,6 +43,14 @@ HOSTILE = saying(
 {"type":"turn-end","result":"a\u001b[31m\r\n::error::b\n##[group]c\u202e\u2028"}
 """
 )
+
+
+def _can_mount() -> bool:
+    probe = ["sh", "-c", "unshare -rm mount -t tmpfs none /tmp"]
+    return subprocess.run(probe, stderr=subprocess.DEVNULL).returncode == 0
+
+
+needs_mounts = pytest.mark.skipif(not _can_mount(), reason="no mount namespace to be had")
 
 
 @pytest.fixture
@@ -180,6 +189,204 @@ def test_the_result_file_is_written_for_a_failure_too(command: Command) -> None:
     assert result["response"] is None
 
 
+@pytest.mark.parametrize("before", ["old", None], ids=["target", "dangling"])
+def test_the_result_goes_where_a_link_leads(command: Command, before: str | None) -> None:
+    target, link = command.folder / "far" / "result.json", command.folder / "link"
+    target.parent.mkdir()
+    if before is not None:
+        target.write_text(before)
+    link.symlink_to("far/result.json")
+    done = command.run(HELLO, "--result", "link")
+
+    assert done.status == 0
+    assert json.loads(target.read_text())["outcome"] == "completed"
+    assert link.is_symlink()
+    assert os.listdir(target.parent) == ["result.json"]
+
+
+def test_the_longest_name_is_good_enough_for_a_result(command: Command) -> None:
+    name = "n" * 255
+    done = command.run(HELLO, "--result", name)
+
+    assert done.status == 0
+    assert json.loads((command.folder / name).read_text())["outcome"] == "completed"
+
+
+def test_the_result_does_not_take_the_place_of_the_answer(command: Command) -> None:
+    words = ["run", command.capsule(HELLO), "--task", "go", *ADVISORY, "--result", "both"]
+    with (command.folder / "both").open("wb") as file:
+        done = subprocess.run(
+            [PROGRAM, *words],
+            stdout=file,
+            stderr=subprocess.PIPE,
+            cwd=command.folder,
+            env=command.env,
+        )
+
+    assert done.returncode == 2
+    assert b"error[E-USE-028]: " in done.stderr
+    assert b"stdout or stderr goes there" in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("deed", "why"),
+    [
+        ("mkfifo result", "it is not a regular file"),
+        ("rm -r ../far && : > ../far", "Not a directory"),
+    ],
+    ids=["pipe", "gone"],
+)
+def test_a_place_for_the_result_that_the_harness_spoils_is_told(
+    command: Command, deed: str, why: str
+) -> None:
+    place = command.folder / "far"
+    place.mkdir()
+    done = command.run(
+        f'cd "$PLACE" && {deed}\n{HELLO}', "--result", "far/result", "--env", f"PLACE={place}"
+    )
+
+    assert done.status == 2
+    assert f"far/result: {why}" in done.err
+    assert "Traceback" not in done.err
+    assert place.is_file() or os.listdir(place) == ["result"]
+
+
+def test_files_too_deep_to_open_do_not_spoil_the_result(command: Command) -> None:
+    script = (
+        "import os; os.chdir(os.environ['CAPSULE_OUT'])\n"
+        "for _ in range(150): os.mkdir('d' * 200); os.chdir('d' * 200); open('file', 'w').close()"
+    )
+    done = command.run(f'python3 -c "{script}"\n{HELLO}', "--result", "result.json")
+    result = json.loads((command.folder / "result.json").read_text())
+    shown = command("show", "@last")
+
+    assert done.status == 0
+    assert result["out_is_cut"] is True
+    assert max(len(file["path"]) for file in result["out"]) < 4096
+    assert len(result["out"]) == 21
+    assert "and what is not listed" in shown.out
+
+
+def test_only_regular_files_of_the_run_are_listed(command: Command) -> None:
+    (command.folder / "foreign").mkdir()
+    (command.folder / "foreign" / "secret").write_text("x")
+    make = 'cd "$CAPSULE_OUT"; ln -s "$FOREIGN" link; ln -s "$FOREIGN/secret" file; mkfifo pipe'
+    words = ("--env", f"FOREIGN={command.folder / 'foreign'}", "--result", "result.json")
+    command.run(f"{make}\n{HELLO}", *words)
+    listed = json.loads((command.folder / "result.json").read_text())
+    command.run(f'{HELLO}\nrm -r "$CAPSULE_OUT"; ln -s "$FOREIGN" "$CAPSULE_OUT"', *words)
+    instead = json.loads((command.folder / "result.json").read_text())
+
+    assert [file["path"] for file in listed["out"]] == ["result.txt"]
+    assert listed["out_is_cut"] is False
+    assert instead["out"] == []
+
+
+def test_no_more_than_10_000_files_are_listed(command: Command) -> None:
+    make = 'cd "$CAPSULE_OUT"; seq 10001 | xargs touch'
+    command.run(f"{make}\n{HELLO}", "--result", "result.json")
+    result = json.loads((command.folder / "result.json").read_text())
+
+    assert len(result["out"]) == 10_000
+    assert result["out_is_cut"] is True
+
+
+def test_files_may_come_and_go_while_they_are_listed(tmp_path: Path) -> None:
+    churn = "while :; do mkdir a a/b; touch a/b/1 2 3 4; echo; rm -r a 2 3 4; done"
+    with subprocess.Popen(["sh", "-c", churn], cwd=tmp_path, stdout=subprocess.PIPE) as churning:
+        assert churning.stdout is not None
+        # Each line is one round of theirs, so the two go on side by side.
+        listed = [list_out_files(tmp_path) for _ in range(100) if churning.stdout.readline()]
+        churning.kill()
+
+    assert {file.path for one in listed for file in one.files} <= {"a/b/1", "2", "3", "4"}
+    assert not any(one.is_cut for one in listed)
+
+
+@pytest.mark.parametrize("verb", ["kill", "interrupt", "show"])
+def test_an_empty_word_means_no_run(command: Command, verb: str) -> None:
+    cue = command.cue()
+    words = ("run", command.capsule(ON_CUE), "--task", "go", *ADVISORY, "--env", f"CUE={cue}")
+    with command.started(*words, "--format", "jsonl") as process:
+        process.frame("text")
+        done = command(verb, "")
+        cue.write_text("now\n")
+        run = process.done()
+
+    assert done.status == 2
+    assert done.err.startswith("error[E-USE-001]: ")
+    assert run.status == 0
+
+
+def test_deep_json_that_is_not_called_so_is_text(command: Command) -> None:
+    (command.folder / "deep").write_text("[" * 1100 + "]" * 1100)
+    done = command.run(HELLO, "--input", "deep")
+
+    assert done.status == 0
+
+
+@pytest.mark.parametrize(
+    ("limit", "reason", "sentence"),
+    [
+        ('wall = "200ms"', "wall", "the run took longer than its wall limit of 0.2s"),
+        ('output = "1KiB"', "output", "the harness wrote more than its limit of 1.0 KiB"),
+    ],
+    ids=["wall", "output"],
+)
+def test_a_limit_is_told_once_with_its_reason(
+    command: Command, limit: str, reason: str, sentence: str
+) -> None:
+    folder = Path(command.capsule(f"{STUBBORN.replace('while', 'seq 1000; while')}"))
+    with (folder / "capsule.toml").open("a") as file:
+        file.write(limit)
+    done = command("run", str(folder), "--task", "go", *ADVISORY)
+    waited = command("wait", "@last")
+
+    assert done.err.count(sentence) == 1
+    assert f"■ stopping: {reason}\n" in done.err
+    assert done.err.splitlines()[-1].startswith(f"✗ {sentence}  {reason} · ")
+    assert waited.status == done.status
+    assert waited.err == f"{done.err.split()[0]} has ended: {reason}: {sentence}\n"
+
+
+@needs_mounts
+def test_a_full_disk_keeps_nobody_from_reading(command: Command) -> None:
+    """A dead owner's run cannot be ended then, but it can be seen."""
+    script = """
+    capsule=$1 folder=$2 room=$3
+    mount -t tmpfs -o size=8m none "$room"
+    mkfifo "$room/frames"
+    "$capsule" run "$folder" --task go --containment advisory --format jsonl > "$room/frames" &
+    exec 3< "$room/frames"
+    read frame <&3
+    kill -9 $!
+    wait $!
+    cat /dev/zero > "$room/fill"
+    "$capsule" ps && "$capsule" ps --all && "$capsule" show @last
+    """
+    command.state.mkdir()
+    done = subprocess.run(
+        [
+            "unshare",
+            "-rm",
+            "sh",
+            "-c",
+            script,
+            "sh",
+            PROGRAM,
+            command.capsule(STUBBORN),
+            command.state,
+        ],
+        capture_output=True,
+        text=True,
+        env=command.env,
+    )
+
+    assert done.returncode == 0
+    assert done.stdout.count("running") == 3
+    assert done.stderr.count("has no room left") == 3
+
+
 def test_a_timeout_ends_the_run(command: Command) -> None:
     done = command.run(STUBBORN, "--timeout", "200ms", "--format", "quiet")
 
@@ -263,5 +470,6 @@ def test_a_full_disk_behind_stdout_interrupts_the_run(command: Command) -> None:
     done = subprocess.run([PROGRAM, *words], stdout=full, stderr=subprocess.PIPE, env=command.env)
     os.close(full)
 
-    assert done.returncode == 130
+    assert done.returncode == 10
+    assert b"E-HOST-021" in done.stderr
     assert "No space left" in command("logs", "@last", "--facts").out

@@ -6,6 +6,7 @@ import json
 import os
 import signal
 import subprocess
+import sys
 import time
 from collections.abc import Generator
 from contextlib import contextmanager
@@ -100,6 +101,32 @@ def test_the_second_interrupt_kills(command: Command) -> None:
     assert time.monotonic() - started < 4.0
 
 
+def test_interrupts_up_to_the_very_end_change_nothing_any_more(command: Command) -> None:
+    with working(command, STUBBORN, grace="1h") as process:
+        done = process.pestered()
+
+    assert done.status == 137
+    assert "Traceback" not in done.err
+    assert outcome(command) == ("canceled", "killed")
+
+
+@pytest.mark.parametrize("module", ["click", "anyio"])
+def test_an_interrupt_while_we_load_is_quiet(command: Command, module: str) -> None:
+    code = (
+        "import os, signal, sys\n"
+        "def interrupt(event, args):\n"
+        f"    if event == 'import' and args[0] == {module!r}:\n"
+        "        os.kill(os.getpid(), signal.SIGINT)\n"
+        "sys.addaudithook(interrupt)\n"
+        "from capsule_runtime.cli import main\n"
+        "sys.exit(main())"
+    )
+    given = [sys.executable, "-c", code, "ps"]
+    done = subprocess.run(given, env=command.env, capture_output=True, check=False)
+
+    assert (done.returncode, done.stdout, done.stderr) == (130, b"", b"")
+
+
 def test_an_interrupt_after_another_stop_kills(command: Command) -> None:
     with working(command, STUBBORN, grace="1h") as process:
         done = send(process, signal.SIGTERM, signal.SIGINT)
@@ -125,14 +152,18 @@ def test_a_result_is_written_for_an_interrupted_run(command: Command) -> None:
     assert (result["outcome"], result["exit_code"]) == ("canceled", 130)
 
 
-def test_a_reader_that_leaves_interrupts_the_run(command: Command) -> None:
-    with working(command, STUBBORN) as process:
+@pytest.mark.parametrize("format", ["text", "quiet", "jsonl"])
+def test_a_reader_that_leaves_interrupts_a_run_that_has_nothing_to_say(
+    command: Command, format: str
+) -> None:
+    whole = ["run", command.capsule(STUBBORN), "--task", "go", *ADVISORY, "--format", format]
+    with command.started(*whole) as process:
         assert process.popen.stdout is not None
         process.popen.stdout.close()
-        process.popen.send_signal(signal.SIGTERM)
         status = process.popen.wait()
 
-    assert status == 143
+    assert status == 130
+    assert outcome(command) == ("canceled", "interrupted")
 
 
 def test_nobody_reading_interrupts_the_run(command: Command) -> None:

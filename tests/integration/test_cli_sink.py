@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import errno
 import os
 from collections.abc import Generator
@@ -93,3 +94,42 @@ async def test_a_stuck_reader_does_not_keep_us_from_leaving(pipe: tuple[int, int
 
     # The thread is still in its write: let it end before the pipe is closed.
     await anyio.to_thread.run_sync(read_all, reader, 4 * len(BLOCK))
+
+
+@pytest.mark.timeout(20)
+@pytest.mark.parametrize("anyio_backend", ["asyncio"])
+async def test_the_loops_own_ctrl_c_while_leaving_does_not_hang_us(pipe: tuple[int, int]) -> None:
+    """asyncio cancels the main task on SIGINT, and no shield of anyio's holds that off."""
+    reader, writer = pipe
+    task = asyncio.current_task()
+    assert task is not None
+    with pytest.raises(asyncio.CancelledError):
+        async with open_sink(writer) as sink:
+            for _ in range(4):
+                sink.put(BLOCK)
+            asyncio.get_running_loop().call_soon(task.cancel)
+    task.uncancel()
+
+    # The thread is still in its write: let it end before the pipe is closed.
+    await anyio.to_thread.run_sync(read_all, reader, 4 * len(BLOCK))
+
+
+async def test_a_reader_that_leaves_is_noticed_though_nothing_is_written(
+    pipe: tuple[int, int],
+) -> None:
+    reader, writer = pipe
+    async with open_sink(writer) as sink:
+        os.close(reader)
+        failure = await sink.failed()
+
+    assert failure.errno == errno.EPIPE
+
+
+async def test_what_comes_from_a_file_that_is_full_is_told() -> None:
+    full = os.open("/dev/full", os.O_WRONLY)
+    async with open_sink(full) as sink:
+        sink.put(b"lost")
+        failure = await sink.failed()
+    os.close(full)
+
+    assert failure.errno == errno.ENOSPC

@@ -10,12 +10,16 @@ from pathlib import Path
 
 import pytest
 
-from capsule_runtime.cli import capsule, main
+from capsule_runtime.cli import main
 from capsule_runtime.cli.failures import ReaderGone, exit_status_of
+from capsule_runtime.cli.verbs import capsule
 from capsule_runtime.codes import load_codes
 from capsule_runtime.errors import HostError, UsageError
 from capsule_runtime.manifest import parse_manifest
 from support.command import ADVISORY, HELLO, PROGRAM, Command
+
+LONG = "n" * 256
+"""One more than a name may have."""
 
 VERBS = capsule.list_commands(capsule.make_context("capsule", [], resilient_parsing=True))
 
@@ -39,7 +43,10 @@ def test_the_version_loads_nothing_that_a_run_needs() -> None:
     assert ours.split() == [
         "capsule_runtime.cli",
         "capsule_runtime.cli.failures",
+        "capsule_runtime.cli.interrupts",
+        "capsule_runtime.cli.output",
         "capsule_runtime.cli.printer",
+        "capsule_runtime.cli.verbs",
         "capsule_runtime.cli.words",
     ]
     assert heavy == ""
@@ -47,10 +54,10 @@ def test_the_version_loads_nothing_that_a_run_needs() -> None:
 
 @pytest.mark.parametrize("verb", VERBS)
 def test_every_verb_says_what_it_does_with_an_example(
-    verb: str, capsys: pytest.CaptureFixture[str]
+    verb: str, capfd: pytest.CaptureFixture[str]
 ) -> None:
     assert main([verb, "--help"]) == 0
-    shown = capsys.readouterr().out
+    shown = capfd.readouterr().out
 
     assert shown.startswith(f"Usage: capsule {verb}")
     assert shown.count("Example: ") == 1
@@ -58,10 +65,10 @@ def test_every_verb_says_what_it_does_with_an_example(
 
 @pytest.mark.parametrize("words", [[], ["store"]], ids=["capsule", "store"])
 def test_a_group_alone_says_what_there_is(
-    words: list[str], capsys: pytest.CaptureFixture[str]
+    words: list[str], capfd: pytest.CaptureFixture[str]
 ) -> None:
     assert main(words) == 0
-    assert capsys.readouterr().out.startswith("Usage: capsule")
+    assert capfd.readouterr().out.startswith("Usage: capsule")
 
 
 def test_python_can_run_it_as_a_module() -> None:
@@ -71,9 +78,9 @@ def test_python_can_run_it_as_a_module() -> None:
     assert done.stdout.startswith("capsule 0.")
 
 
-def test_help_lists_every_verb(capsys: pytest.CaptureFixture[str]) -> None:
+def test_help_lists_every_verb(capfd: pytest.CaptureFixture[str]) -> None:
     assert main(["--help"]) == 0
-    shown = capsys.readouterr().out
+    shown = capfd.readouterr().out
 
     assert all(f"\n  {verb} " in shown for verb in VERBS)
 
@@ -106,7 +113,33 @@ def test_help_lists_every_verb(capsys: pytest.CaptureFixture[str]) -> None:
         (["run", "x", "--task", "y", "--result", "no/file"], "E-USE-028", "no/file"),
         (["run", "x", "--task", "y"], "E-USE-003", "there is no capsule.toml"),
         (["run", "x", "--task", "y", "--detach"], "E-USE-003", "there is no capsule.toml"),
+        (["run", "x", "--task", "y", "--result", LONG], "E-USE-028", "File name too long"),
+        (["run", "x", "--task", "y", "--result", "/proc/result"], "E-USE-028", "/proc/result"),
+        (["run", "x", "--task", "y", "--result", "."], "E-USE-028", "not a regular file"),
+        (["run", "x", "--task", "y", "--result", "fifo"], "E-USE-028", "not a regular file"),
+        (["run", "x", "--task", "y", "--result", "to-fifo"], "E-USE-028", "not a regular file"),
+        (["run", "x", "--task", "y", "--result", "loop"], "E-USE-028", "symbolic links"),
+        (
+            ["run", "sample", "--task", "y", "--workdir", LONG, *ADVISORY],
+            "E-USE-011",
+            "the work directory",
+        ),
+        (["run", "", "--task", "y"], "E-USE-020", "'CAPSULE': it is empty"),
+        (["run", "x", "-", "--task", ""], "E-USE-020", "twice"),
+        (["run", "x", "--task-file", ""], "E-USE-020", "'--task-file': it is empty"),
+        (["run", "x", "--task", "y", "--input", ""], "E-USE-020", "'--input': it is empty"),
+        (["run", "x", "--task", "y", "--workdir", ""], "E-USE-020", "'--workdir': it is empty"),
+        (["run", "x", "--task", "y", "--context", ""], "E-USE-020", "'--context': it is empty"),
+        (["run", "x", "--task", "y", "--model", ""], "E-USE-020", "'--model': it is empty"),
+        (["run", "x", "--task", "y", "--result", ""], "E-USE-020", "'--result': it is empty"),
+        (["run", "x", "--task", "y", "--input", "deep.json"], "E-USE-023", "more than 100 deep"),
+        (["run", "x", "--task", "y", "--input", "deeper.json"], "E-USE-023", "more than 100 deep"),
+        (["explain", ""], "E-USE-020", "it is empty"),
+        (["explain", LONG], "E-USE-001", "no run is called"),
         (["explain", "E-USE-999"], "E-USE-030", "E-USE-999"),
+        (["init", ""], "E-USE-020", "it is empty"),
+        (["ps", "--limit", "99999999999999999999"], "E-USE-020", "'--limit'"),
+        (["logs", "@last", "--after", "99999999999999999999"], "E-USE-020", "'--after'"),
         (["replay", "--driver", "jsonl", "absent"], "E-USE-022", "absent"),
         (["replay", "--driver", "jsonl", "x", "--exit", "256"], "E-USE-020", "256"),
         (["show", "@last"], "E-USE-001", "@last"),
@@ -118,6 +151,12 @@ def test_what_cannot_be_is_refused(
 ) -> None:
     (command.folder / "binary").write_bytes(b"\x80\x00")
     (command.folder / "bad.json").write_bytes(b'{"a": ')
+    Path(command.capsule(HELLO)).rename(command.folder / "sample")
+    (command.folder / "deep.json").write_text("[" * 102 + "]" * 102)
+    (command.folder / "deeper.json").write_text("[" * 1100 + "]" * 1100)
+    os.mkfifo(command.folder / "fifo")
+    (command.folder / "to-fifo").symlink_to("fifo")
+    (command.folder / "loop").symlink_to("loop")
     with (command.folder / "huge").open("wb") as file:
         file.truncate(16 * 1024 * 1024 + 1)
     done = command(*words)
@@ -127,6 +166,47 @@ def test_what_cannot_be_is_refused(
     assert done.err.startswith(f"error[{code}]: ")
     assert part in done.err
     assert list(command.state.glob("runs/*")) == []
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ["run", "x", "--task", "y"],
+        ["run", "/x", "--task", "y", "--result", "result"],
+        ["explain", "/x"],
+        ["init", "agent"],
+    ],
+    ids=" ".join,
+)
+def test_a_removed_current_folder_is_told(command: Command, words: list[str]) -> None:
+    script = 'mkdir gone; cd gone; rmdir ../gone; exec "$0" "$@"'
+    done = subprocess.run(
+        ["sh", "-c", script, PROGRAM, *words],
+        capture_output=True,
+        cwd=command.folder,
+        env=command.env,
+    )
+
+    assert done.returncode == 2
+    assert done.stderr.startswith(b"error[E-USE-031]: the current folder was removed\n")
+
+
+def test_a_name_that_is_too_long_cannot_be_written(command: Command) -> None:
+    done = command("init", LONG)
+
+    assert done.status == 10
+    assert done.err.startswith("error[E-HOST-022]: ")
+    assert "File name too long" in done.err
+
+
+def test_a_full_disk_behind_stdout_is_told_by_a_group_too(command: Command) -> None:
+    with open("/dev/full", "wb") as full:
+        done = subprocess.run(
+            [PROGRAM, "store"], stdout=full, stderr=subprocess.PIPE, env=command.env
+        )
+
+    assert done.returncode == 10
+    assert done.stderr.startswith(b"error[E-HOST-021]: stdout cannot be written")
 
 
 def test_stdin_is_read_once(command: Command) -> None:
@@ -248,6 +328,21 @@ def test_init_writes_a_capsule_once(command: Command) -> None:
     assert parse_manifest((folder / "capsule.toml").read_text(), "capsule.toml").name == "my-agent"
     assert again.status == 2
     assert again.err.startswith("error[E-USE-029]: ")
+
+
+@pytest.mark.parametrize("name", ["my agent é", "-y", "it's; $HOME", "."])
+def test_the_command_that_init_prints_works(command: Command, name: str) -> None:
+    said = command("init", "--", name).out.splitlines()[-1]
+    path = f"{Path(PROGRAM).parent}:{command.env['PATH']}"
+    done = subprocess.run(
+        ["sh", "-c", said],
+        capture_output=True,
+        cwd=command.folder,
+        env={**command.env, "PATH": path},
+    )
+
+    assert said.startswith("  capsule run ")
+    assert (done.returncode, done.stdout[:23]) == (0, b"The work directory hold")
 
 
 def test_what_init_comments_out_is_all_there_is_to_say(command: Command) -> None:

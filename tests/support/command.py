@@ -7,6 +7,8 @@ import json
 import os
 import pty
 import re
+import select
+import signal
 import struct
 import subprocess
 import sys
@@ -18,6 +20,9 @@ from typing import Any, NamedTuple
 
 PROGRAM = str(Path(sys.executable).with_name("capsule"))
 ADVISORY = ("--containment", "advisory")
+
+INTERRUPT_SECONDS = 0.002
+"""How far apart the interrupts of a very impatient person are."""
 
 HELLO = """
 read task
@@ -187,6 +192,14 @@ class Process:
     def said(self, word: str) -> str:
         """Read lines of stderr up to one that holds *word*, and return it."""
         return _find(word, self.err_lines())
+
+    def pestered(self) -> Done:
+        """Interrupt it over and over until it is gone; return what came of it."""
+        gone = os.pidfd_open(self.popen.pid)
+        while not select.select([gone], [], [], INTERRUPT_SECONDS)[0]:
+            self.popen.send_signal(signal.SIGINT)
+        os.close(gone)
+        return self.done()
 
     def done(self) -> Done:
         """Read what is left to the end."""

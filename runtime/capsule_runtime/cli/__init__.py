@@ -1,128 +1,56 @@
-"""The command line. One small module per group of verbs; a verb's module loads when it is used."""
+"""The command line: this module is the way in and out of the process."""
 
 from __future__ import annotations
 
 import gc
 import os
 import sys
+import threading
 from collections.abc import Sequence
-from importlib import import_module
-from typing import NamedTuple
 
-import click
-
-from capsule_runtime.cli.failures import exit_status_of
-from capsule_runtime.cli.words import asks_for_json, check_words
-
-
-class _Verb(NamedTuple):
-    module: str
-    help: str
-
-
-# The short help stands here, so that listing the verbs loads none of them.
-_VERBS = {
-    "run": _Verb("run", "Give a task to a capsule and follow it to its end."),
-    "attach": _Verb("attach", "Follow a run, and exit as it ends."),
-    "ps": _Verb("inspect", "List the runs that are going on."),
-    "show": _Verb("inspect", "Show what is known of one run."),
-    "logs": _Verb("logs", "Print the log of a run."),
-    "wait": _Verb("attach", "Wait until a run has ended."),
-    "interrupt": _Verb("stop", "Ask a run to stop, and give it time to."),
-    "kill": _Verb("stop", "End a run now, with all its processes."),
-    "init": _Verb("init", "Write a capsule to start from."),
-    "drivers": _Verb("drivers", "List the harnesses that can be driven."),
-    "explain": _Verb("explain", "Explain an error code, a run or a capsule."),
-    "schema": _Verb("schema", "Print a JSON Schema."),
-    "replay": _Verb("replay", "Feed recorded output of a harness to its driver."),
-    "store": _Verb("store", "Check or rebuild the store of runs."),
-    "completions": _Verb("completions", "Print a completion script for a shell."),
-}
-
-
-class _Verbs(click.Group):
-    """The verbs by name, each loaded when it is asked for."""
-
-    def list_commands(self, ctx: click.Context) -> list[str]:
-        return [*_VERBS, *super().list_commands(ctx)]
-
-    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
-        if cmd_name not in _VERBS:
-            return super().get_command(ctx, cmd_name)
-        module = import_module(f"capsule_runtime.cli.{_VERBS[cmd_name].module}")
-        command: click.Command = getattr(module, f"{cmd_name}_command")
-        _settle_memory()
-        return command
-
-    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        with formatter.section("Verbs"):
-            formatter.write_dl([(name, verb.help) for name, verb in _VERBS.items()])
-
-    def resolve_command(
-        self, ctx: click.Context, args: list[str]
-    ) -> tuple[str | None, click.Command | None, list[str]]:
-        if self.get_command(ctx, args[0]) is None and not args[0].startswith("-"):
-            from difflib import get_close_matches
-
-            near = get_close_matches(args[0], _VERBS, n=1)
-            choices = f"did you mean {near[0]!r}?" if near else f"choose from {', '.join(_VERBS)}"
-            ctx.fail(f"there is no verb {args[0]!r}; {choices}")
-        return super().resolve_command(ctx, args)
-
-
-def _print_version(ctx: click.Context, _param: click.Parameter, asked: bool) -> None:
-    if asked and not ctx.resilient_parsing:
-        from importlib.metadata import version
-
-        click.echo(f"capsule {version('capsule-runtime')}")
-        ctx.exit()
-
-
-@click.group(
-    cls=_Verbs,
-    invoke_without_command=True,
-    subcommand_metavar="VERB ...",
-    context_settings={"help_option_names": ["-h", "--help"]},
-    epilog="Example: capsule run ./code-review --task 'review the last commit'",
-)
-@click.option(
-    "--version",
-    is_flag=True,
-    is_eager=True,
-    expose_value=False,
-    callback=_print_version,
-    help="Print the version.",
-)
-@click.pass_context
-def capsule(ctx: click.Context, /) -> None:
-    """Run other people's coding agents: supervised, followed, stopped when you say so."""
-    if ctx.invoked_subcommand is None:
-        click.echo(ctx.get_help())
+from capsule_runtime.cli import interrupts
+from capsule_runtime.cli.failures import INTERRUPTED, exit_status_of
+from capsule_runtime.cli.words import asks_for_json
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run the command line *argv* (by default this process's) and return its exit status."""
-    words = list(sys.argv[1:] if argv is None else argv)
+    """Run the command line *argv* (by default this process's) and return its exit status.
+
+    Without *argv* the process has nothing else to do: signals are handled accordingly.
+    """
+    if argv is not None:
+        return _obey(list(argv))
+    interrupts.leave_at_once()
+    try:
+        status = _obey(sys.argv[1:])
+        interrupts.ignore()
+    except KeyboardInterrupt:
+        interrupts.ignore()
+        status = INTERRUPTED
+    _leave_threads_behind(status)
+    return status
+
+
+def _obey(words: list[str]) -> int:
     _occupy_standard_descriptors()
     gc.disable()
+    # Loaded only now: from here on an interrupt is quiet.
+    from capsule_runtime.cli.verbs import obey, settle_memory
+
     try:
-        return exit_status_of(lambda: _obey(words), as_json=asks_for_json(words))
+        return exit_status_of(lambda: obey(words), as_json=asks_for_json(words))
     finally:
-        _settle_memory()
+        settle_memory()
 
 
-def _obey(words: list[str]) -> object:
-    check_words(words)
-    return capsule.main(words, prog_name="capsule", standalone_mode=False)
+def _leave_threads_behind(status: int) -> None:
+    """Leave now if a thread is left over, as an event loop that was broken off leaves its own.
 
-
-def _settle_memory() -> None:
-    """Spare the collector what is loaded by now, as it stays to the end.
-
-    Looking through it while it loads, and once more at exit, takes 35 ms of a run's 200.
+    The interpreter would wait for it, maybe for ever. All output is written by now.
     """
-    gc.freeze()
-    gc.enable()
+    others = (thread for thread in threading.enumerate() if thread is not threading.main_thread())
+    if not all(thread.daemon for thread in others):
+        os._exit(status)
 
 
 def _occupy_standard_descriptors() -> None:

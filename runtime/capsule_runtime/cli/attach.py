@@ -7,14 +7,17 @@ from signal import Signals
 import anyio
 import click
 
-from capsule_runtime.cli.failures import INTERRUPTED
+from capsule_runtime.cli.failures import INTERRUPTED, write_stderr
 from capsule_runtime.cli.following import make_view, show_rows, ticking
 from capsule_runtime.cli.options import format_option, json_option, run_argument, to_seconds
 from capsule_runtime.cli.output import write_json
+from capsule_runtime.cli.printer import shown
 from capsule_runtime.cli.result import exit_status_of_run, result_of
 from capsule_runtime.cli.screen import open_screen
 from capsule_runtime.cli.signals import exit_status_of_signal
 from capsule_runtime.cli.watching import watch
+from capsule_runtime.core.log import Record
+from capsule_runtime.core.outcome import Outcome
 from capsule_runtime.runs import open_runs
 
 TIMED_OUT = 124
@@ -74,5 +77,15 @@ async def _wait(name: str, patience: float | None, as_json: bool) -> int:
             record = await runs.wait(run)
             if as_json:
                 write_json(result_of(record, runs.out_folder(run)))
+            else:
+                _tell_ending(record)
             return exit_status_of_run(record)
     return TIMED_OUT
+
+
+def _tell_ending(record: Record) -> None:
+    """Say on stderr why the exit status is what it is, where it is not 0."""
+    assert record.ended is not None  # it was waited for
+    if record.outcome is not Outcome.COMPLETED:
+        message = record.final.message if record.final else ""
+        write_stderr(shown(f"{record.ended.run} has ended: {record.ended.reason}: {message}\n"))

@@ -9,12 +9,13 @@ from __future__ import annotations
 
 import os
 import signal
+from contextlib import suppress
 from functools import partial
 from pathlib import Path
 
 from capsule_runtime.cli.failures import INTERRUPTED, write_stderr
 from capsule_runtime.cli.output import STDERR, STDOUT, write_bytes
-from capsule_runtime.cli.running import Wishes, run_unseen
+from capsule_runtime.cli.running import Caller, Wishes, run_unseen
 from capsule_runtime.errors import HostError
 from capsule_runtime.request import RunRequest
 
@@ -37,7 +38,7 @@ def leave_running(request: RunRequest, wishes: Wishes) -> int:
         return _recorded(child, reader, complaints)
     os.close(reader)
     _become_background(complaints)
-    return run_unseen(request, wishes, partial(_report, writer))
+    return run_unseen(request, wishes, Caller(writer, partial(_report, writer)))
 
 
 def _become_background(complaints: int) -> None:
@@ -57,7 +58,9 @@ def _report(writer: int, run: str, folder: Path) -> None:
     )
     os.dup2(fd, STDERR)
     os.close(fd)
-    os.write(writer, run.encode())
+    # A parent that died meanwhile does not get to know; the run goes on all the same.
+    with suppress(BrokenPipeError):
+        os.write(writer, run.encode())
     os.close(writer)
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+import os
 import re
 import textwrap
 from pathlib import Path
@@ -10,7 +11,7 @@ from pathlib import Path
 import anyio
 import click
 
-from capsule_runtime.cli.options import json_option
+from capsule_runtime.cli.options import json_option, not_empty, to_absolute
 from capsule_runtime.cli.outline import outline
 from capsule_runtime.cli.output import write_json, write_stdout
 from capsule_runtime.cli.printer import Shown, shown
@@ -22,7 +23,7 @@ _CODE = re.compile(r"E-[A-Z]+-\d+", re.IGNORECASE)
 
 
 @click.command("explain", epilog="Example: capsule explain E-USE-010")
-@click.argument("subject", metavar="CODE|RUN|DIR")
+@click.argument("subject", metavar="CODE|RUN|DIR", callback=not_empty)
 @json_option
 def explain_command(subject: str, as_json: bool) -> int:
     """Explain an error code; how a run was started; what a capsule would get.
@@ -36,8 +37,8 @@ def explain_command(subject: str, as_json: bool) -> int:
             write_stdout(_page(subject.upper(), code))
             return 0
         value = {"code": subject.upper(), "explained": code}
-    elif "/" in subject or Path(subject).is_dir():
-        value = _plan_for(Path(subject))
+    elif "/" in subject or os.path.isdir(subject):
+        value = _plan_for(to_absolute(subject))
     else:
         value = anyio.run(_start_of, subject)
     write_json(value) if as_json else write_stdout(outline(value))
@@ -67,7 +68,7 @@ def _plan_for(folder: Path) -> object:
     from capsule_runtime.request import RunRequest, plan_run
 
     request = RunRequest(
-        capsule=folder, message=Message("", ()), workdir=Path.cwd(), containment="advisory"
+        capsule=folder, message=Message("", ()), workdir=to_absolute("."), containment="advisory"
     )
     return plan_run(request)
 

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterator
-from typing import cast
-
-import click
+from typing import TYPE_CHECKING, cast
 
 from capsule_runtime.cli.printer import shown, shown_json
 from capsule_runtime.errors import CapsuleError, UsageError
+
+if TYPE_CHECKING:
+    import click
 
 BUG = 70
 INTERRUPTED = 130
@@ -28,6 +29,10 @@ def exit_status_of(command: Callable[[], object], *, as_json: bool) -> int:
     except Exception as raised:
         return _report(_single(raised), as_json=as_json)
     except KeyboardInterrupt:
+        return INTERRUPTED
+    except BaseExceptionGroup as raised:
+        if raised.subgroup(KeyboardInterrupt) is None:
+            raise
         return INTERRUPTED
     return status if isinstance(status, int) else 0
 
@@ -61,6 +66,8 @@ def write_stderr(text: str) -> None:
 
 
 def _report(error: Exception, *, as_json: bool) -> int:
+    import click
+
     match error:
         case CapsuleError():
             report(error, as_json=as_json)
@@ -93,6 +100,8 @@ def _leaves(raised: Exception) -> Iterator[Exception]:
 
 
 def _in_our_words(error: click.ClickException) -> UsageError:
+    import click
+
     context = error.ctx if isinstance(error, click.UsageError) else None
     path = context.command_path if context else "capsule"
     message = error.format_message().rstrip(".")

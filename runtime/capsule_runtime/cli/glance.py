@@ -18,7 +18,7 @@ _SPINNER = "⠋⠙⠹⠸⠼⠴⠦⠧⠇⠏"
 _TURNS_PER_SECOND = 8
 _THINKING_TAIL = 60
 _ARGUMENT_LIMIT = 400
-_DOT = Span(Shown(" · "), "dim")
+DOT = Span(Shown(" · "), "dim")
 
 
 class OpenCall(NamedTuple):
@@ -76,7 +76,7 @@ class Glance:
             figures.append(words(count_of(calls, "tool call"), "dim"))
         if (tokens := self.record.tokens) is not None:
             figures.append(words(f"{short_number(tokens)} tokens", "dim"))
-        return [span for figure in figures for span in (_DOT, figure)][1:]
+        return [span for figure in figures for span in (DOT, figure)][1:]
 
     def _activity(self) -> str:
         if self.record.stop is not None:

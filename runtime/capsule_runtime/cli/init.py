@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import os
 import re
+import shlex
 from pathlib import Path
 
 import click
 
+from capsule_runtime.cli.options import not_empty, to_absolute
 from capsule_runtime.cli.output import write_stdout
 from capsule_runtime.cli.printer import shown
 from capsule_runtime.errors import HostError, UsageError
@@ -18,24 +21,29 @@ _NAME_LIMIT = 64
 
 
 @click.command("init", epilog="Example: capsule init ./my-agent")
-@click.argument("folder", metavar="[DIR]", default=".", type=click.Path(path_type=Path))
-def init_command(folder: Path) -> int:
+@click.argument("name", metavar="[DIR]", default=".", callback=not_empty)
+def init_command(name: str) -> int:
     """Write a capsule to start from: a commented capsule.toml and a small agent that works."""
-    for name in _FILES:
-        if (folder / name).exists():
+    folder = to_absolute(name)
+    for file in _FILES:
+        if os.path.lexists(folder / file):
             raise UsageError(
-                "E-USE-029", f"{folder / name} is there already", "Name a folder without one."
+                "E-USE-029", f"{folder / file} is there already", "Name a folder without one."
             )
     try:
-        folder.mkdir(parents=True, exist_ok=True)
-        for name, source in _FILES.items():
-            text = (_SAMPLE / source).read_text(encoding="utf-8")
-            with (folder / name).open("x", encoding="utf-8") as file:
-                file.write(text.replace('"sample"', f'"{_name_for(folder)}"'))
+        _write_sample(folder)
     except OSError as exc:
         raise HostError("E-HOST-022", f"{folder} cannot be written: {exc.strerror}") from exc
-    write_stdout(shown(f"wrote {', '.join(_FILES)}; now try:\n  {_next_step(folder)}\n"))
+    write_stdout(shown(f"wrote {', '.join(_FILES)}; now try:\n  {_next_step(name)}\n"))
     return 0
+
+
+def _write_sample(folder: Path) -> None:
+    folder.mkdir(parents=True, exist_ok=True)
+    for name, source in _FILES.items():
+        text = (_SAMPLE / source).read_text(encoding="utf-8")
+        with (folder / name).open("x", encoding="utf-8") as file:
+            file.write(text.replace('"sample"', f'"{_name_for(folder)}"'))
 
 
 def _name_for(folder: Path) -> str:
@@ -44,5 +52,7 @@ def _name_for(folder: Path) -> str:
     return name[:_NAME_LIMIT] or "sample"
 
 
-def _next_step(folder: Path) -> str:
-    return f"capsule run {folder} --task 'look around' --containment advisory"
+def _next_step(name: str) -> str:
+    """Return a command that a shell takes as it is meant."""
+    word = shlex.quote(f"./{name}" if name.startswith("-") else name)
+    return f"capsule run {word} --task 'look around' --containment advisory"

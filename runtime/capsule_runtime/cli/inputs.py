@@ -5,9 +5,9 @@ from __future__ import annotations
 import os
 import re
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import BinaryIO
+from typing import BinaryIO, cast
 
 import msgspec
 
@@ -18,6 +18,9 @@ from capsule_runtime.messages import DataPart, Message, Part, TextPart
 STDIN = "-"
 INPUT_BYTES = 16 * 1024 * 1024
 """How much the task and all that is handed in beside it may hold together."""
+
+_MOST_LEVELS = 100
+"""How deep JSON may be nested. Python's readers and writers give up before 1000."""
 
 _VARIABLE_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 
@@ -62,11 +65,13 @@ class MessageReader:
         is_json = name.endswith(".json")
         if is_json or raw.lstrip()[:1] in (b"{", b"["):
             try:
-                return DataPart(msgspec.json.decode(raw), name)
-            except msgspec.DecodeError as exc:
+                return DataPart(_json_value(raw), name)
+            except ValueError as exc:
                 if is_json:
                     raise UsageError(
-                        "E-USE-023", f"{name} is not JSON: {exc}", "Correct it, or rename it."
+                        "E-USE-023",
+                        f"{name} is not JSON we can take: {exc}",
+                        "Correct it, or rename it: then it is handed in as text.",
                     ) from exc
         return TextPart(_decoded(raw, name), name)
 
@@ -130,6 +135,31 @@ def _decoded(raw: bytes, name: str) -> str:
             f"{name} is neither JSON nor UTF-8 text (byte {exc.start})",
             "Put it into the work directory and name it in the task.",
         ) from exc
+
+
+def _json_value(raw: bytes) -> object:
+    """Return the value of *raw*.
+
+    Raises:
+        ValueError: it is not JSON, or nested deeper than all readers of a log can be relied on.
+    """
+    deep = f"it is nested more than {_MOST_LEVELS} deep"
+    try:
+        value: object = msgspec.json.decode(raw)
+    except RecursionError as exc:
+        raise ValueError(deep) from exc
+    level, levels = [value], 0
+    while level := [inner for outer in level for inner in _inside(outer)]:
+        levels += 1
+        if levels > _MOST_LEVELS:
+            raise ValueError(deep)
+    return value
+
+
+def _inside(value: object) -> Iterable[object]:
+    if isinstance(value, dict):
+        return cast("dict[str, object]", value).values()
+    return cast("list[object]", value) if isinstance(value, list) else ()
 
 
 def _shown_name(source: str) -> str:

@@ -8,15 +8,17 @@ from collections.abc import Sequence
 import anyio
 import click
 
+from capsule_runtime.cli.failures import write_stderr
 from capsule_runtime.cli.glance import seconds_of
-from capsule_runtime.cli.options import json_option, run_argument
+from capsule_runtime.cli.options import MOST, json_option, run_argument
 from capsule_runtime.cli.outline import outline
 from capsule_runtime.cli.output import STDOUT, width_of, write_json, write_stdout
-from capsule_runtime.cli.printer import Shown, shown_line
+from capsule_runtime.cli.printer import Shown, shown, shown_line
 from capsule_runtime.cli.result import Result, result_of
 from capsule_runtime.core.index import IndexRow
 from capsule_runtime.core.units import show_duration, show_size
-from capsule_runtime.runs import open_runs
+from capsule_runtime.errors import CapsuleError
+from capsule_runtime.runs import Runs, open_runs
 
 ENDED = "ended"
 _LIMIT = 50
@@ -29,7 +31,7 @@ _FILES_SHOWN = 20
 @click.command("ps", epilog="Example: capsule ps --all --json")
 @click.option("--all", "-a", "every", is_flag=True, help="Runs that have ended too.")
 @click.option(
-    "--limit", type=click.IntRange(1), default=_LIMIT, help=f"At most so many ({_LIMIT})."
+    "--limit", type=click.IntRange(1, MOST), default=_LIMIT, help=f"At most so many ({_LIMIT})."
 )
 @json_option
 def ps_command(every: bool, limit: int, as_json: bool) -> int:
@@ -55,8 +57,8 @@ def show_command(run: str, as_json: bool) -> int:
     return 0
 
 
-def recent_runs(*, live_only: bool, limit: int) -> list[IndexRow]:
-    """Return the newest runs of this caller's store.
+def recent_runs(*, live_only: bool, limit: int, recovers: bool = True) -> list[IndexRow]:
+    """Return the newest runs of this caller's store; those of dead owners ended, if it *recovers*.
 
     Raises:
         StoreError: it cannot be read.
@@ -66,7 +68,7 @@ def recent_runs(*, live_only: bool, limit: int) -> list[IndexRow]:
         async with open_runs() as runs:
             rows = runs.recent(live_only=live_only, limit=limit)
             # A run whose owner was killed is not going on, whatever its log says last.
-            if any(row.state != ENDED for row in rows) and await runs.recover():
+            if recovers and any(row.state != ENDED for row in rows) and await _recovered(runs):
                 rows = runs.recent(live_only=live_only, limit=limit)
             return rows
 
@@ -77,10 +79,24 @@ async def _look_at(name: str) -> tuple[Result, str]:
     async with open_runs() as runs:
         run = runs.find(name).id
         if runs.find(run).state != ENDED:
-            await runs.recover()
+            await _recovered(runs)
         record = runs.record(run)
         task = record.message.text if record.message else ""
         return result_of(record, runs.out_folder(run)), task
+
+
+async def _recovered(runs: Runs) -> bool:
+    """End the runs that dead owners left, and tell whether there were any.
+
+    A full disk must not keep anybody from reading, so a failure is told, and no more.
+    """
+    try:
+        return bool(await runs.recover())
+    except (CapsuleError, OSError) as exc:
+        why = exc.message if isinstance(exc, CapsuleError) else str(exc)
+        told = f"note: runs whose supervisor died are still listed as going on: {why}\n"
+        write_stderr(shown(told))
+        return False
 
 
 def _table(rows: Sequence[IndexRow], width: int | None, now: float) -> Shown:
@@ -108,8 +124,11 @@ def _table(rows: Sequence[IndexRow], width: int | None, now: float) -> Shown:
 
 def _page(result: Result, task: str) -> Shown:
     """Return what a person wants to know of a run."""
-    more = len(result.out) - _FILES_SHOWN
     files = [f"{file.path}  ({show_size(file.size)})" for file in result.out[:_FILES_SHOWN]]
+    if (more := len(result.out) - _FILES_SHOWN) > 0:
+        files.append(f"and {more} more")
+    if result.out_is_cut:
+        files.append("and what is not listed: too many files, too deep, or not to be read")
     ended = seconds_of(result.ended_at) if result.ended_at else time.time()
     page = {
         "run": result.run,
@@ -132,6 +151,6 @@ def _page(result: Result, task: str) -> Shown:
         "tool calls": result.tool_calls,
         "tokens": result.tokens,
         "answer": result.response.splitlines() if result.response else None,
-        f"files in {result.out_folder}": files + ([f"and {more} more"] if more > 0 else []),
+        f"files in {result.out_folder}": files,
     }
     return outline(page)

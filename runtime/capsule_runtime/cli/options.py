@@ -2,10 +2,20 @@
 
 from __future__ import annotations
 
+import os
+from pathlib import Path
+from typing import TypeVar
+
 import click
 from click.shell_completion import CompletionItem
 
 from capsule_runtime.core.units import parse_duration
+from capsule_runtime.errors import UsageError
+
+MOST = 2**53
+"""The largest number that an option takes: beyond it, JSON and SQLite lose count."""
+
+_Given = TypeVar("_Given", bound="str | tuple[str, ...] | None")
 
 
 def to_seconds(ctx: click.Context, param: click.Parameter, value: str | None) -> float | None:
@@ -25,6 +35,31 @@ def to_seconds(ctx: click.Context, param: click.Parameter, value: str | None) ->
     return seconds
 
 
+def not_empty(ctx: click.Context, param: click.Parameter, value: _Given) -> _Given:
+    """Return *value* as it is. What is empty was meant to be something: an unset variable, mostly.
+
+    Raises:
+        BadParameter: it is an empty word, or holds one.
+    """
+    if value == "" or (isinstance(value, tuple) and "" in value):
+        raise click.BadParameter("it is empty", ctx, param)
+    return value
+
+
+def to_absolute(name: str) -> Path:
+    """Return the path that *name* means here.
+
+    Raises:
+        UsageError: E-USE-031, here is nowhere: the current folder was removed.
+    """
+    try:
+        return Path(os.path.abspath(name))
+    except FileNotFoundError as exc:
+        raise UsageError(
+            "E-USE-031", "the current folder was removed", "Change to one that exists."
+        ) from exc
+
+
 def complete_run(
     _ctx: click.Context, _param: click.Parameter, incomplete: str
 ) -> list[CompletionItem]:
@@ -32,7 +67,8 @@ def complete_run(
     from capsule_runtime.cli.inspect import recent_runs
 
     found = [
-        CompletionItem(row.id, help=row.task) for row in recent_runs(live_only=False, limit=50)
+        CompletionItem(row.id, help=row.task)
+        for row in recent_runs(live_only=False, limit=50, recovers=False)
     ]
     return [item for item in [*found, CompletionItem("@last")] if item.value.startswith(incomplete)]
 

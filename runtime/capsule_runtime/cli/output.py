@@ -46,10 +46,15 @@ def write_bytes(data: bytes) -> None:
     try:
         while data:
             data = data[os.write(STDOUT, data) :]
-    except BrokenPipeError as exc:
+    except ConnectionError as exc:
         raise ReaderGone from exc
     except OSError as exc:
-        raise HostError("E-HOST-021", f"stdout cannot be written: {exc.strerror}") from exc
+        raise refused(exc) from exc
+
+
+def refused(failure: OSError) -> HostError:
+    """Return what to say when stdout could not be written because of *failure*."""
+    return HostError("E-HOST-021", f"stdout cannot be written: {failure.strerror}")
 
 
 def is_same_file(one: int, other: int) -> bool:

@@ -2,25 +2,20 @@
 
 from __future__ import annotations
 
+import errno
 import os
-from collections.abc import Iterator
+import stat
 from pathlib import Path
 
 import msgspec
 from msgspec import Struct
 
+from capsule_runtime.cli.options import to_absolute
+from capsule_runtime.cli.out_files import OutFile, list_out_files
+from capsule_runtime.cli.output import STDERR, STDOUT
 from capsule_runtime.core.log import Record
 from capsule_runtime.core.outcome import Outcome, Reason, exit_code
 from capsule_runtime.errors import UsageError
-
-_MOST_FILES = 10_000
-
-
-class OutFile(Struct, frozen=True):
-    """A file that the run left behind; *path* is relative to the run's out folder."""
-
-    path: str
-    size: int
 
 
 class Result(Struct, frozen=True):
@@ -50,7 +45,9 @@ class Result(Struct, frozen=True):
     ended_at: str | None
     out_folder: str
     out: tuple[OutFile, ...]
-    """At most 10 000 of them, by name."""
+    """The regular files in it, by name: at most 10 000."""
+    out_is_cut: bool
+    """Whether there may be more in it: too many, too deep, or a folder that cannot be read."""
 
 
 def result_of(record: Record, out_folder: Path) -> Result:
@@ -58,6 +55,7 @@ def result_of(record: Record, out_folder: Path) -> Result:
     created, attempt, ended, final = record.created, record.attempt, record.ended, record.final
     assert created is not None  # it is the first entry of every log
     model = record.session.model if record.session else None
+    left = list_out_files(out_folder)
     return Result(
         run=created.run,
         capsule=created.manifest.name,
@@ -80,7 +78,8 @@ def result_of(record: Record, out_folder: Path) -> Result:
         created_at=created.at,
         ended_at=ended.at if ended else None,
         out_folder=str(out_folder),
-        out=tuple(sorted(_files_in(out_folder), key=lambda file: file.path)),
+        out=left.files,
+        out_is_cut=left.is_cut,
     )
 
 
@@ -90,31 +89,44 @@ def exit_status_of_run(record: Record) -> int:
     return exit_code(record.ended.outcome, record.ended.reason)
 
 
-def check_result_path(path: Path) -> None:
-    """Refuse a place where no result can be written, before anything is started.
+def find_result_path(name: str) -> Path:
+    """Return where a result for *name* goes, with no link on the way, before anything is started.
 
     Raises:
-        UsageError: its folder is missing or may not be written to, or *path* is a folder.
+        UsageError: no result can be written there: there is something that is no regular file, or
+            its folder takes no new one.
     """
-    folder = path.parent
-    if path.is_dir() or not folder.is_dir() or not os.access(folder, os.W_OK | os.X_OK):
+    path = to_absolute(name)
+    try:
+        _check_is_free(path)
+        place = Path(os.path.realpath(path))
+        _check_is_free(place)
+        draft = _draft_beside(place)
+        draft.touch(exist_ok=False)
+        draft.unlink()
+    except OSError as exc:
         raise UsageError(
-            "E-USE-028", f"no result can be written to {path}", "Name a file in a folder of yours."
-        )
+            "E-USE-028",
+            f"no result can be written to {path}: {exc.strerror}",
+            "Name a file in a folder of yours.",
+        ) from exc
+    return place
 
 
 def write_result(path: Path, result: Result) -> None:
     """Write *result* to *path*: the whole of it, or nothing.
 
     Raises:
-        UsageError: the disk refuses.
+        UsageError: the disk refuses, or *path* has become something else than a regular file.
     """
-    draft = path.with_name(f".{path.name}.{os.getpid()}")
+    draft = _draft_beside(path)
     try:
-        draft.write_bytes(msgspec.json.format(msgspec.json.encode(result), indent=2) + b"\n")
+        _check_is_free(path, follows_links=False)
+        with draft.open("xb") as file:
+            file.write(msgspec.json.format(msgspec.json.encode(result), indent=2) + b"\n")
         draft.replace(path)
     except OSError as exc:
-        draft.unlink(missing_ok=True)
+        _discard(draft)
         raise UsageError(
             "E-USE-028",
             f"no result can be written to {path}: {exc.strerror}",
@@ -122,13 +134,31 @@ def write_result(path: Path, result: Result) -> None:
         ) from exc
 
 
-def _files_in(folder: Path) -> Iterator[OutFile]:
-    count = 0
-    for place, _, names in os.walk(folder):
-        for name in names:
-            if count == _MOST_FILES:
-                return
-            count += 1
-            path = Path(place, name)
-            shown = os.fsencode(path.relative_to(folder)).decode("utf-8", "replace")
-            yield OutFile(shown, path.lstat().st_size)
+def _check_is_free(path: Path, *, follows_links: bool = True) -> None:
+    """Refuse to take the place of a device, a pipe or a folder, or of a file we write to.
+
+    Raises:
+        OSError: *path* is one.
+    """
+    try:
+        found = os.stat(path, follow_symlinks=follows_links)
+    except FileNotFoundError:
+        return
+    if not stat.S_ISREG(found.st_mode):
+        raise OSError(errno.EINVAL, "it is not a regular file")
+    if any(os.path.samestat(found, os.fstat(fd)) for fd in (STDOUT, STDERR)):
+        raise OSError(errno.EINVAL, "stdout or stderr goes there")
+
+
+def _draft_beside(path: Path) -> Path:
+    # Not made from the name of *path*, which may be as long as a name can be.
+    # Nor one to be foreseen, where a harness could lay a link.
+    return path.with_name(f".capsule-result.{os.urandom(8).hex()}")
+
+
+def _discard(draft: Path) -> None:
+    try:
+        draft.unlink(missing_ok=True)
+    except OSError:
+        # Its folder is out of reach; what made it so is being told already.
+        return

@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-import os
-from pathlib import Path
 from typing import Any, NamedTuple
 
 import click
 
 from capsule_runtime.cli.detaching import leave_running
 from capsule_runtime.cli.inputs import STDIN, MessageReader, parse_variables
-from capsule_runtime.cli.options import format_option, to_seconds
+from capsule_runtime.cli.options import format_option, not_empty, to_absolute, to_seconds
 from capsule_runtime.cli.outline import outline
 from capsule_runtime.cli.output import write_json, write_stdout
-from capsule_runtime.cli.result import check_result_path
+from capsule_runtime.cli.result import find_result_path
 from capsule_runtime.cli.running import Wishes, run_here
 from capsule_runtime.cli.words import check_words
 from capsule_runtime.request import RunRequest, plan_run
@@ -58,25 +56,42 @@ class _RunCommand(click.Command):
     cls=_RunCommand,
     epilog="Example: capsule run ./code-review --task 'review the last commit' --timeout 15m",
 )
-@click.argument("capsule", metavar="CAPSULE")
+@click.argument("capsule", metavar="CAPSULE", callback=not_empty)
 @click.argument("dash", required=False, metavar="[-]")
 @click.option("--task", metavar="TEXT", help="What is to be done; - reads it from stdin.")
-@click.option("--task-file", metavar="FILE", help="A file that holds the task.")
+@click.option("--task-file", callback=not_empty, metavar="FILE", help="A file that holds the task.")
 @click.option(
     "--input",
     "inputs",
     multiple=True,
+    callback=not_empty,
     metavar="FILE",
     help="JSON or text to hand in beside the task; - for stdin. May be repeated.",
 )
-@click.option("--workdir", default=".", metavar="DIR", help="What to work on: by default, here.")
+@click.option(
+    "--workdir",
+    default=".",
+    callback=not_empty,
+    metavar="DIR",
+    help="What to work on: by default, here.",
+)
 @format_option
 @click.option(
     "--timeout", callback=to_seconds, metavar="TIME", help="Stop the run after this long."
 )
-@click.option("--context", metavar="NAME", help="The conversation to go on with, or to begin.")
+@click.option(
+    "--context",
+    callback=not_empty,
+    metavar="NAME",
+    help="The conversation to go on with, or to begin.",
+)
 @click.option("--wait", is_flag=True, help="Wait for another run in the same context.")
-@click.option("--model", metavar="NAME", help="The model to use instead of the capsule's own.")
+@click.option(
+    "--model",
+    callback=not_empty,
+    metavar="NAME",
+    help="The model to use instead of the capsule's own.",
+)
 @click.option(
     "--env",
     "variables",
@@ -84,7 +99,12 @@ class _RunCommand(click.Command):
     metavar="NAME[=VALUE]",
     help="A variable for the harness; without a value, yours. May be repeated.",
 )
-@click.option("--result", metavar="FILE", help="Write what became of the run to a JSON file.")
+@click.option(
+    "--result",
+    callback=not_empty,
+    metavar="FILE",
+    help="Write what became of the run to a JSON file.",
+)
 @click.option("--detach", is_flag=True, help="Print the run's id and leave it running.")
 @click.option(
     "--containment",
@@ -107,9 +127,7 @@ def run_command(ctx: click.Context, /, **options: Any) -> int:
         plan = plan_run(request)
         write_json(plan) if given.as_json else write_stdout(outline(plan))
         return 0
-    result = Path(os.path.abspath(given.result)) if given.result else None
-    if result is not None:
-        check_result_path(result)
+    result = find_result_path(given.result) if given.result else None
     wishes = Wishes(given.format, given.wait, result)
     return leave_running(request, wishes) if given.detach else run_here(request, wishes)
 
@@ -121,7 +139,7 @@ def _check(ctx: click.Context, given: _Given) -> None:
             f"unexpected word {given.dash!r}; a task is given with --task, "
             "and words for the harness stand after --"
         )
-    if given.dash and (given.task or given.task_file):
+    if given.dash and (given.task is not None or given.task_file):
         ctx.fail("the task was given twice: - reads it from stdin")
     if given.as_json and not given.explain:
         ctx.fail("--json goes with --explain; frames come with --format jsonl")
@@ -131,13 +149,13 @@ def _check(ctx: click.Context, given: _Given) -> None:
 
 def _request(given: _Given, harness_words: tuple[str, ...]) -> RunRequest:
     """Build the request; this may read stdin."""
-    capsule, workdir = os.path.abspath(given.capsule), os.path.abspath(given.workdir)
-    check_words([capsule, workdir])
+    capsule, workdir = to_absolute(given.capsule), to_absolute(given.workdir)
+    check_words([str(capsule), str(workdir)])
     task = STDIN if given.dash else given.task
     return RunRequest(
-        capsule=Path(capsule),
+        capsule=capsule,
         message=MessageReader().read(task, given.task_file, given.inputs),
-        workdir=Path(workdir),
+        workdir=workdir,
         context=given.context,
         model=given.model,
         args=harness_words,

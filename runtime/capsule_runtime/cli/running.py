@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
+from collections.abc import AsyncGenerator, Awaitable, Callable
+from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import NamedTuple
 
@@ -10,6 +11,7 @@ import anyio
 
 from capsule_runtime.active_run import ActiveRun
 from capsule_runtime.cli.following import make_view, show_own_run
+from capsule_runtime.cli.reader import reader_gone
 from capsule_runtime.cli.result import exit_status_of_run, result_of, write_result
 from capsule_runtime.cli.screen import open_screen
 from capsule_runtime.cli.signals import Stopper, exit_status_of_signal, heeded_signals
@@ -28,8 +30,14 @@ _LOOK_AGAIN_SECONDS = 0.5
 Attend = Callable[[ActiveRun, Stopper], Awaitable[None]]
 """What is done while a run goes on; returns at its end."""
 
-Recorded = Callable[[str, Path], None]
-"""Told a run's id and its folder."""
+
+class Caller(NamedTuple):
+    """The process that wants a run which it does not own."""
+
+    fd: int
+    """A pipe that it reads until the run is recorded."""
+    tell: Callable[[str, Path], None]
+    """Tell it a run's id and its folder; closes the pipe."""
 
 
 class Wishes(NamedTuple):
@@ -50,45 +58,70 @@ def run_here(request: RunRequest, wishes: Wishes) -> int:
     return anyio.run(_run_here, request, wishes)
 
 
-def run_unseen(request: RunRequest, wishes: Wishes, recorded: Recorded) -> int:
-    """Run *request* to its end and show nothing; call *recorded* once it is on record.
+def run_unseen(request: RunRequest, wishes: Wishes, caller: Caller) -> int:
+    """Run *request* to its end and show nothing; tell *caller* once it is on record.
+
+    A caller that leaves before ends the waiting for a context, but never a run.
 
     Raises:
         CapsuleError: there is no run, or its log was lost.
     """
-    return anyio.run(_run_unseen, request, wishes, recorded)
+    return anyio.run(_run_unseen, request, wishes, caller)
 
 
 async def _run_here(request: RunRequest, wishes: Wishes) -> int:
-    async with open_screen() as screen:
-        view = make_view(wishes.format, screen)
+    # Signals are heeded until the screen is closed: a late one must not break off its closing.
+    with heeded_signals() as signals:
+        async with open_screen() as screen:
+            view = make_view(wishes.format, screen)
 
-        async def show(run: ActiveRun, stopper: Stopper) -> None:
-            await show_own_run(run, view, screen, stopper)
+            async def show(run: ActiveRun, stopper: Stopper) -> None:
+                await show_own_run(run, view, screen, stopper)
 
-        return await _own(request, wishes, Stopper(view), show)
+            return await _own(request, wishes, Stopper(view, signals), show)
 
 
-async def _run_unseen(request: RunRequest, wishes: Wishes, recorded: Recorded) -> int:
-    async def wait(run: ActiveRun, _stopper: Stopper) -> None:
-        recorded(run.id, (await _out_folder(run.id)).parent)
-        await run.wait()
+async def _run_unseen(request: RunRequest, wishes: Wishes, caller: Caller) -> int:
+    with heeded_signals() as signals:
+        stopper = Stopper(SilentView(), signals)
+        async with _abandoned_with(caller, stopper) as watching:
 
-    return await _own(request, wishes, Stopper(SilentView()), wait)
+            async def wait(run: ActiveRun, _stopper: Stopper) -> None:
+                folder = (await _out_folder(run.id)).parent
+                watching.cancel()
+                caller.tell(run.id, folder)
+                await run.wait()
+
+            return await _own(request, wishes, stopper, wait)
+
+
+@asynccontextmanager
+async def _abandoned_with(caller: Caller, stopper: Stopper) -> AsyncGenerator[anyio.CancelScope]:
+    """Abandon *stopper* once *caller* is gone, until the scope is cancelled."""
+    watching = anyio.CancelScope()
+
+    async def watch() -> None:
+        with watching:
+            await reader_gone(caller.fd)
+            stopper.abandon()
+
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(watch)
+        yield watching
+        watching.cancel()
 
 
 async def _own(request: RunRequest, wishes: Wishes, stopper: Stopper, attend: Attend) -> int:
     """Heed signals while the run is started and attended to; return the exit status."""
     record: Record | None = None
-    with heeded_signals() as signals:
-        async with anyio.create_task_group() as tasks:
-            tasks.start_soon(stopper.watch, signals)
-            async with open_supervisor() as supervisor:
-                run = await _start(supervisor, request, stopper, wait=wishes.wait)
-                if run is not None:
-                    await _attend(run, wishes, stopper, attend)
-                    record = await run.wait()
-            tasks.cancel_scope.cancel()
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(stopper.watch)
+        async with open_supervisor() as supervisor:
+            run = await _start(supervisor, request, stopper, wait=wishes.wait)
+            if run is not None:
+                await _attend(run, wishes, stopper, attend)
+                record = await run.wait()
+        tasks.cancel_scope.cancel()
     if record is not None:
         return exit_status_of_run(record)
     assert stopper.first is not None  # nothing else makes us give up

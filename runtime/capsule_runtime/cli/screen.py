@@ -6,6 +6,8 @@ the same terminal (or pipe) they share one sink, so that they keep their order.
 
 from __future__ import annotations
 
+import errno
+import os
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
 from enum import Enum, auto
@@ -15,7 +17,7 @@ import anyio
 import anyio.to_thread
 
 from capsule_runtime.cli.lines import Line, PlainRenderer, Renderer
-from capsule_runtime.cli.output import STDERR, STDOUT, is_plain, is_same_file
+from capsule_runtime.cli.output import STDERR, STDOUT, is_plain, is_same_file, refused
 from capsule_runtime.cli.printer import Shown
 from capsule_runtime.cli.sink import Sink, open_sink
 
@@ -135,11 +137,26 @@ def _load_renderer() -> LiveRenderer:
 
 @asynccontextmanager
 async def open_screen() -> AsyncGenerator[Screen]:
-    """Open stdout and stderr for a view, with a status line where one can be drawn."""
+    """Open stdout and stderr for a view, with a status line where one can be drawn.
+
+    Raises:
+        HostError: on leaving, when something was lost because stdout could not be written. A
+            reader who left or hung up is no loss.
+    """
     kind = Screen if is_plain(STDERR) else LiveScreen
-    async with open_sink(STDOUT) as out:
-        if is_same_file(STDOUT, STDERR):
-            yield kind(out, out)
-            return
-        async with open_sink(STDERR) as err:
-            yield kind(out, err)
+    is_terminal = os.isatty(STDOUT)  # asked now: one that has hung up is none any more
+    async with open_sink(STDOUT) as out, _open_err(out) as err:
+        yield kind(out, err)
+    if (failure := out.failure) is None or isinstance(failure, ConnectionError):
+        return
+    if not (is_terminal and failure.errno == errno.EIO):
+        raise refused(failure)
+
+
+@asynccontextmanager
+async def _open_err(out: Sink) -> AsyncGenerator[Sink]:
+    if is_same_file(STDOUT, STDERR):
+        yield out
+        return
+    async with open_sink(STDERR) as err:
+        yield err

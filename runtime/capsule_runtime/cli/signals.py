@@ -37,28 +37,41 @@ def exit_status_of_signal(received: Signals) -> int:
 def heeded_signals() -> Generator[AsyncIterator[Signals]]:
     """Receive the signals that stop us, but for those that our caller had us ignore.
 
+    Afterwards they are ignored: whoever heeded them leaves now, with a status that is decided.
+
     `nohup` ignores SIGHUP, and a shell without job control ignores SIGINT for what it runs in the
     background: whoever did that meant it.
     """
     heeded = [s for s in REASON_OF_SIGNAL if signal.getsignal(s) is not signal.SIG_IGN]
-    with anyio.open_signal_receiver(*heeded) as received:
-        yield received
+    try:
+        with anyio.open_signal_receiver(*heeded) as received:
+            try:
+                yield received
+            finally:
+                # Closing the receiver gives them back their usual, deadly meaning for a moment.
+                signal.pthread_sigmask(signal.SIG_BLOCK, heeded)
+    finally:
+        for number in heeded:
+            signal.signal(number, signal.SIG_IGN)
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, heeded)
 
 
 class Stopper:
     """Stop the run of this process when it is told to; before there is one, give up starting it."""
 
-    def __init__(self, view: View) -> None:
+    def __init__(self, view: View, signals: AsyncIterator[Signals]) -> None:
         self.first: Signals | None = None
         """The first signal that came."""
         self.asked = anyio.Event()
         self._view = view
+        self._signals = signals
+        self._is_abandoned = False
         self._run: ActiveRun | None = None
         self._may_give_up: anyio.CancelScope | None = None
 
-    async def watch(self, signals: AsyncIterator[Signals]) -> None:
+    async def watch(self) -> None:
         """Act on signals, for ever."""
-        async for received in signals:
+        async for received in self._signals:
             if self.first is None:
                 self.first = received
             if self._run is not None:
@@ -72,17 +85,25 @@ class Stopper:
         if self.first is not None:
             await self._stop(run, self.first)
 
+    def abandon(self) -> None:
+        """Give up waiting, now or later: whoever wanted the run is gone. A run goes on."""
+        self._is_abandoned = True
+        if self._may_give_up is not None:
+            self._may_give_up.cancel()
+
     @contextmanager
     def gives_up(self) -> Generator[None]:
         """Leave the block when a signal comes; only where nothing has been started yet."""
         with anyio.CancelScope() as scope:
             self._may_give_up = scope
-            if self.first is not None:
+            if self.first is not None or self._is_abandoned:
                 scope.cancel()
             try:
                 yield
             finally:
                 self._may_give_up = None
+                if self._is_abandoned and self.first is None:
+                    self.first = signal.SIGHUP
 
     def notice(self, text: str) -> None:
         """Tell whoever watches that something keeps us."""

@@ -7,13 +7,17 @@ event loop never blocks: it puts bytes in a queue, and waits only when that is f
 
 from __future__ import annotations
 
+import errno
 import os
+import signal
 import threading
 from collections.abc import AsyncGenerator, Callable
 from contextlib import asynccontextmanager
 from queue import SimpleQueue
 
 import anyio
+
+from capsule_runtime.cli.reader import reader_gone
 
 QUEUE_BYTES = 1024 * 1024
 LAST_WORDS_SECONDS = 0.5
@@ -62,13 +66,14 @@ class Sink:
         return self.failure
 
     async def watch(self, scope: anyio.CancelScope) -> None:
-        """Tell those who wait what the thread has done, until *scope* is cancelled."""
+        """Tell those who wait what came of their bytes, until *scope* is cancelled."""
         with scope:
-            while True:
-                await anyio.wait_readable(self._wake_fd)
-                os.eventfd_read(self._wake_fd)
-                progress, self._progress = self._progress, anyio.Event()
-                progress.set()
+            async with anyio.create_task_group() as tasks:
+                tasks.start_soon(self._watch_reader)
+                while True:
+                    await anyio.wait_readable(self._wake_fd)
+                    os.eventfd_read(self._wake_fd)
+                    self._tell_progress()
 
     def start(self) -> None:
         """Begin to write."""
@@ -78,7 +83,8 @@ class Sink:
         """End the thread once it has written what is queued; do not wait if it is stuck."""
         self._queue.put(None)
         if self.is_idle:
-            self._thread.join()
+            self._thread.join(LAST_WORDS_SECONDS)
+        if not self._thread.is_alive():
             os.close(self._wake_fd)
 
     async def _until(self, condition: Callable[[], bool]) -> None:
@@ -88,7 +94,20 @@ class Sink:
             if not condition():
                 await progress.wait()
 
+    async def _watch_reader(self) -> None:
+        """Fail as soon as the reader leaves, though nothing may be written for a long time."""
+        await reader_gone(self.fd)
+        if self.failure is None:
+            self.failure = BrokenPipeError(errno.EPIPE, os.strerror(errno.EPIPE))
+            self._tell_progress()
+
+    def _tell_progress(self) -> None:
+        progress, self._progress = self._progress, anyio.Event()
+        progress.set()
+
     def _write_all(self) -> None:
+        # Signals are for the main thread, which blocks them while it changes what they mean.
+        signal.pthread_sigmask(signal.SIG_BLOCK, signal.valid_signals())
         while (data := self._queue.get()) is not None:
             if self.failure is None:
                 self._write(data)
@@ -117,12 +136,15 @@ async def open_sink(fd: int) -> AsyncGenerator[Sink]:
     sink.start()
     try:
         async with anyio.create_task_group() as tasks:
-            tasks.start_soon(sink.watch, watching)
             try:
+                tasks.start_soon(sink.watch, watching)
                 yield sink
             finally:
-                with anyio.move_on_after(LAST_WORDS_SECONDS, shield=True):
-                    await sink.drained()
-                watching.cancel()
+                # The loop's own Ctrl-C cancels this task in spite of the shield.
+                try:
+                    with anyio.move_on_after(LAST_WORDS_SECONDS, shield=True):
+                        await sink.drained()
+                finally:
+                    watching.cancel()
     finally:
         sink.close()

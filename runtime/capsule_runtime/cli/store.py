@@ -18,7 +18,7 @@ DAMAGED = 10
 def store_command(ctx: click.Context, /) -> None:
     """Check or rebuild the store of runs."""
     if ctx.invoked_subcommand is None:
-        click.echo(ctx.get_help())
+        write_stdout(shown(ctx.get_help() + "\n"))
 
 
 @store_command.command("check")

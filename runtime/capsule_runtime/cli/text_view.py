@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 
 from capsule_runtime.cli.answers import Answer
-from capsule_runtime.cli.glance import Glance, OpenCall
+from capsule_runtime.cli.glance import DOT, Glance, OpenCall
 from capsule_runtime.cli.lines import GAP, SPACE, Line, paragraph, words
 from capsule_runtime.cli.screen import Screen
 from capsule_runtime.cli.views import ending_of
@@ -50,7 +50,8 @@ class TextView:
         await self._answer.finish(record.final.response if record.final else None)
         for call in self._glance.open_calls.values():
             await self._screen.entry(_call(call), _remark("✗", "red", "no result"))
-        await self._screen.whole([*ending_of(record), GAP, *self._glance.figures(time.time())])
+        figures = self._glance.figures(time.time())
+        await self._screen.whole([*ending_of(record), GAP, *_why(record), *figures])
         if record.outcome is Outcome.FAILED and record.created is not None:
             await self._screen.whole([words(f"hint: capsule show {record.created.run}", "dim")])
 
@@ -89,9 +90,12 @@ class TextView:
             case Said(event=Retrying() as event):
                 await self._answer.pause()
                 await self._screen.entry([words("↻", "yellow"), SPACE, words(_retry(event), "dim")])
-            case StopAsked(reason=reason, message=message):
+            case StopAsked(reason=reason):
+                # The whole sentence comes with the end.
                 if OUTCOME_OF[reason] is not Outcome.CANCELED:
-                    await self._screen.entry([words("■", "yellow"), SPACE, words(message)])
+                    await self._screen.entry(
+                        [words("■", "yellow"), SPACE, words(f"stopping: {reason}")]
+                    )
             case Noted(text=text):
                 await self._show_note(text)
             case _:
@@ -122,6 +126,13 @@ def _header(fact: Created) -> Line:
         GAP,
         words(f"driver {manifest.harness.driver}", "dim"),
     ]
+
+
+def _why(record: Record) -> Line:
+    """Return the reason, in the word that programs get, if there is more to say than "completed"."""
+    if record.ended is None or record.outcome is Outcome.COMPLETED:
+        return []
+    return [words(record.ended.reason, "dim"), DOT]
 
 
 def _call(call: OpenCall) -> Line:
