@@ -1,61 +1,67 @@
 """Run other people's coding agents: supervised, metered, contained, streamed."""
 
-from capsule_runtime.core.outcome import Outcome, Reason, exit_code
-from capsule_runtime.driver import (
-    Description,
-    Driver,
-    LaunchPlan,
-    LaunchRequest,
-    NoConfig,
-    Said,
-    find_driver,
-)
-from capsule_runtime.errors import (
-    CapsuleError,
-    ContainmentError,
-    HarnessError,
-    HostError,
-    ManifestError,
-    StoreError,
-    UsageError,
-)
-from capsule_runtime.events import (
-    Activity,
-    Dispatch,
-    Event,
-    FailureKind,
-    Handoff,
-    Note,
-    Permission,
-    Retrying,
-    Session,
-    Sleep,
-    Suspend,
-    Text,
-    TextDelta,
-    Thinking,
-    ThinkingDelta,
-    ToolCall,
-    ToolResult,
-    TurnEnd,
-    TurnFailed,
-    Usage,
-)
-from capsule_runtime.frames import ArtifactFrame, Frame, StatusFrame, TextFrame, ThinkingFrame
-from capsule_runtime.manifest import Manifest, parse_manifest
-from capsule_runtime.messages import (
-    Ack,
-    Answer,
-    DataPart,
-    Decision,
-    Exit,
-    Message,
-    Part,
-    Refused,
-    Remember,
-    Send,
-    TextPart,
-)
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from capsule_runtime.core.outcome import Outcome, Reason, exit_code
+    from capsule_runtime.driver import (
+        Description,
+        Driver,
+        LaunchPlan,
+        LaunchRequest,
+        NoConfig,
+        Said,
+        find_driver,
+    )
+    from capsule_runtime.errors import (
+        CapsuleError,
+        ContainmentError,
+        HarnessError,
+        HostError,
+        ManifestError,
+        StoreError,
+        UsageError,
+    )
+    from capsule_runtime.events import (
+        Activity,
+        Dispatch,
+        Event,
+        FailureKind,
+        Handoff,
+        Note,
+        Permission,
+        Retrying,
+        Session,
+        Sleep,
+        Suspend,
+        Text,
+        TextDelta,
+        Thinking,
+        ThinkingDelta,
+        ToolCall,
+        ToolResult,
+        TurnEnd,
+        TurnFailed,
+        Usage,
+    )
+    from capsule_runtime.frames import ArtifactFrame, Frame, StatusFrame, TextFrame, ThinkingFrame
+    from capsule_runtime.manifest import Manifest, parse_manifest
+    from capsule_runtime.messages import (
+        Ack,
+        Answer,
+        DataPart,
+        Decision,
+        Exit,
+        Message,
+        Part,
+        Refused,
+        Remember,
+        Send,
+        TextPart,
+    )
 
 __all__ = [
     "Ack",
@@ -114,3 +120,83 @@ __all__ = [
     "find_driver",
     "parse_manifest",
 ]
+
+_HOMES = {
+    "core.outcome": (
+        "Outcome",
+        "Reason",
+        "exit_code",
+    ),
+    "driver": (
+        "Description",
+        "Driver",
+        "LaunchPlan",
+        "LaunchRequest",
+        "NoConfig",
+        "Said",
+        "find_driver",
+    ),
+    "errors": (
+        "CapsuleError",
+        "ContainmentError",
+        "HarnessError",
+        "HostError",
+        "ManifestError",
+        "StoreError",
+        "UsageError",
+    ),
+    "events": (
+        "Activity",
+        "Dispatch",
+        "Event",
+        "FailureKind",
+        "Handoff",
+        "Note",
+        "Permission",
+        "Retrying",
+        "Session",
+        "Sleep",
+        "Suspend",
+        "Text",
+        "TextDelta",
+        "Thinking",
+        "ThinkingDelta",
+        "ToolCall",
+        "ToolResult",
+        "TurnEnd",
+        "TurnFailed",
+        "Usage",
+    ),
+    "frames": (
+        "ArtifactFrame",
+        "Frame",
+        "StatusFrame",
+        "TextFrame",
+        "ThinkingFrame",
+    ),
+    "manifest": (
+        "Manifest",
+        "parse_manifest",
+    ),
+    "messages": (
+        "Ack",
+        "Answer",
+        "DataPart",
+        "Decision",
+        "Exit",
+        "Message",
+        "Part",
+        "Refused",
+        "Remember",
+        "Send",
+        "TextPart",
+    ),
+}
+
+
+def __getattr__(name: str) -> object:
+    """Import a public name when it is first asked for: the command needs few, and is in a hurry."""
+    for home, names in _HOMES.items():
+        if name in names:
+            return getattr(import_module(f"{__name__}.{home}"), name)
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

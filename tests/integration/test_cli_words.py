@@ -48,6 +48,7 @@ def test_the_version_loads_nothing_that_a_run_needs() -> None:
         "capsule_runtime.cli.printer",
         "capsule_runtime.cli.verbs",
         "capsule_runtime.cli.words",
+        "capsule_runtime.errors",
     ]
     assert heavy == ""
 

@@ -40,7 +40,18 @@ def test_nothing_else_is_public_by_accident() -> None:
     submodules = {name for name in vars(capsule_runtime) if name in _submodules()}
 
     public = {name for name in vars(capsule_runtime) if not name.startswith("_")} - submodules
-    assert public - {"annotations"} == set(NAMES)
+    assert public - {"annotations", "TYPE_CHECKING", "import_module"} <= set(NAMES)
+
+
+def test_every_public_name_is_found_and_no_other() -> None:
+    assert [name for name in NAMES if not hasattr(capsule_runtime, name)] == []
+    assert not hasattr(capsule_runtime, "no_such_name")
+
+
+def test_import_loads_nothing_of_ours_yet() -> None:
+    loaded = loaded_by("import capsule_runtime")
+
+    assert {name for name in loaded if name.startswith("capsule_runtime.")} == set()
 
 
 def _submodules() -> set[str]:
