@@ -136,11 +136,6 @@ def convert_config(config: dict[str, Any], kind: type[Struct], path: str, text: 
         _refuse(problem, raw, text, path, {"harness.config": kind})
 
 
-def manifest_schema() -> dict[str, Any]:
-    """Return the JSON Schema of capsule.toml."""
-    return msgspec.json.schema(Manifest)
-
-
 _Tables = Mapping[str, type[Struct]]
 _TABLES: _Tables = {
     "": Manifest,

@@ -10,7 +10,6 @@ from pathlib import Path
 from msgspec import Struct
 
 from capsule_runtime.core.facts import AttemptStarted, Created
-from capsule_runtime.core.outcome import Reason
 from capsule_runtime.errors import ContainmentError, UsageError
 from capsule_runtime.host.capsule import Capsule, Launch, Task, load_capsule, plan_launch
 from capsule_runtime.host.rows import ContextRow
@@ -208,7 +207,3 @@ def _check_tier(floor: str) -> None:
             f"containment {floor!r} cannot be had: this version enforces no walls on files or network",
             "Pass --containment advisory to run with your user's own rights.",
         )
-
-
-STOP_REASONS = frozenset({Reason.INTERRUPTED, Reason.KILLED, Reason.HANG_UP, Reason.TERMINATED})
-"""The reasons for which a person or the system asks a run to stop."""

@@ -37,7 +37,6 @@ from capsule_runtime.host.state import default_state, doorbell, places_of, warde
 from capsule_runtime.host.store import Store, open_store
 from capsule_runtime.recovery import recover
 from capsule_runtime.request import (
-    STOP_REASONS,
     Ready,
     RunRequest,
     attempt_started,
@@ -47,6 +46,8 @@ from capsule_runtime.request import (
 
 URGENT_GRACE_SECONDS = 4.0
 """The grace when the supervisor itself is told to stop: a CI runner waits 7.5 s in all."""
+STOP_REASONS = frozenset({Reason.INTERRUPTED, Reason.KILLED, Reason.HANG_UP, Reason.TERMINATED})
+"""What other processes may ask a run to stop for."""
 CLOSE_SECONDS = 6.5
 """How long closing waits for the runs' recorded ends; then it cuts their lifeline."""
 
