@@ -22,11 +22,12 @@ from capsule_runtime.core.actions import (
     WriteResult,
 )
 from capsule_runtime.core.facts import AttemptStarted
-from capsule_runtime.core.limits import Deadlines, GraceOver, LimitPassed, Limits
+from capsule_runtime.core.limits import Limits
 from capsule_runtime.core.outcome import Reason
 from capsule_runtime.core.run import Run
 from capsule_runtime.core.states import State
 from capsule_runtime.core.units import show_size
+from capsule_runtime.deadline_watch import DeadlineWatch
 from capsule_runtime.deciding import Act, Decider
 from capsule_runtime.driver import Driver
 from capsule_runtime.errors import HarnessError, HostError
@@ -69,10 +70,7 @@ class Attempt:
         self._decider = Decider(run, log, host.clock, self._act)
         self._limits = limits
         self._heed = heed
-        self._deadlines = Deadlines(limits)
-        self._deadline_moved = anyio.Event()
-        self._watched = run.phase
-        self._grace = limits.grace
+        self._watch = DeadlineWatch(run, self._decider, host.clock, limits, self.ask_stop)
         self._tree: Tree | None = None
         self._stdio: Stdio | None = None
         self._out = Path()
@@ -118,7 +116,7 @@ class Attempt:
         *grace* shortens what the harness is given to leave, in seconds.
         """
         if grace is not None:
-            self._grace = min(self._grace, grace)
+            self._watch.shorten_grace(grace)
         await self._decider.decide(lambda moment: self._run.ask_stop(reason, message, moment))
 
     async def _spawn(self, launch: Launch, stdio: Stdio) -> Tree | None:
@@ -132,7 +130,7 @@ class Attempt:
             child.close()
             self._tree, self._stdio = tree, stdio
             moment = self._host.clock.moment()
-            self._deadlines.started(moment.now)
+            self._watch.started(moment.now)
             stdio.stdin.send(launch.plan.stdin)
             if not launch.plan.keep_stdin:
                 stdio.stdin.end()
@@ -149,7 +147,7 @@ class Attempt:
         try:
             async with anyio.create_task_group() as tasks:
                 tasks.start_soon(stdio.stdin.pump)
-                tasks.start_soon(self._watch_deadlines)
+                tasks.start_soon(self._watch.run)
                 drained = anyio.Event()
                 tasks.start_soon(self._read_outputs, stdio, stderr, drained)
                 tasks.start_soon(self._log.lost)
@@ -189,7 +187,7 @@ class Attempt:
             self._driver,
             self._host.clock,
             self._limits,
-            heard=self._heard,
+            heard=self._watch.heard,
             send=stdio.stdin.send,
             ask_stop=self.ask_stop,
         )
@@ -201,12 +199,7 @@ class Attempt:
     async def _read_stdout(self, listener: Listener, stdout: Output) -> None:
         await listener.read_stdout(stdout)
         # A harness that closed its output can tell us nothing more: it gets its grace to leave.
-        self._give_grace()
-
-    def _heard(self, now: float) -> None:
-        self._deadlines.heard(now)
-        if self._run.phase is not self._watched:
-            self._deadline_moved.set()  # what it waits for now may be due sooner
+        self._watch.give_grace()
 
     async def _end(
         self, tree: Tree, burial: Burial, stderr: StderrLog, files: dict[str, bytes]
@@ -233,25 +226,6 @@ class Attempt:
         """Write the end of a run whose harness never started."""
         await self._decider.decide(lambda moment: self._run.fail(reason, message, moment))
 
-    async def _watch_deadlines(self) -> None:
-        """Act when a limit is due. One sleep for all of them, never a timer a line."""
-        while True:
-            self._deadline_moved = anyio.Event()
-            now = self._host.clock.moment().now
-            match self._deadlines.due(self._run.phase, now):
-                case None:
-                    self._watched = self._run.phase
-                    with anyio.move_on_after(self._deadlines.next(self._watched) - now):
-                        await self._deadline_moved.wait()
-                case GraceOver():
-                    await self._decider.decide(self._run.grace_over)
-                case LimitPassed(reason, message):
-                    await self.ask_stop(reason, message)
-
-    def _give_grace(self) -> None:
-        self._deadlines.give_grace(self._host.clock.moment().now, self._grace)
-        self._deadline_moved.set()
-
     def _act(self, action: Act) -> str | None:
         """Perform *action*; return what went wrong."""
         match action:
@@ -267,7 +241,7 @@ class Attempt:
             case WindDown():
                 if self._stdio:
                     self._stdio.stdin.end()
-                self._give_grace()
+                self._watch.give_grace()
             case Bury():
                 if self._tree:
                     self._tree.bury()
@@ -283,8 +257,8 @@ class Attempt:
         if self._tree and signal is not None:
             self._tree.signal(signal)
         if line is None and signal is None:
-            self._grace = 0.0  # it cannot be asked, so there is nothing to wait for
-        self._give_grace()
+            self._watch.shorten_grace(0)  # it cannot be asked, so there is nothing to wait for
+        self._watch.give_grace()
 
     def _send(self, line: Send | None) -> None:
         if self._stdio and line is not None:

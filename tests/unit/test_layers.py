@@ -42,6 +42,7 @@ VALUES = {"errors", "events", "frames", "manifest", "messages"}
 ROOTS = {
     "active_run",
     "attempt",
+    "deadline_watch",
     "deciding",
     "listening",
     "recovery",
@@ -252,7 +253,6 @@ BROAD_HANDLERS = {
     "watch.py": "a burier shows its bug and ends; the warden buries what it left",
 }
 LONG_MODULES = {
-    "attempt.py": "the one loop over a harness is read in one piece",
     "capsule_agent.py": "one file, so that a harness can copy it",
 }
 LONGEST = 280
