@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cache
 from typing import ClassVar, Literal, Protocol
 
 from msgspec import Struct
@@ -126,6 +127,7 @@ class Driver(Protocol):
         ...
 
 
+@cache  # each search reads the metadata of all that is installed; a refusal is not kept
 def find_driver(name: str) -> type[Driver]:
     """Load the one driver *name* asks for.
 

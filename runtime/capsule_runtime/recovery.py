@@ -48,6 +48,7 @@ def _remove_remains(store: Store) -> None:
             with lock:  # its release removes it
                 for remains in (doorbell, warden_door, warden_lock):
                     remains(store.state, owner).unlink(missing_ok=True)
+                store.audience(owner).unlink(missing_ok=True)
 
 
 async def _recover_from(store: Store, clock: Clock, owner: str, by: str) -> list[str]:
@@ -61,6 +62,7 @@ async def _recover_from(store: Store, clock: Clock, owner: str, by: str) -> list
             return []
         with buried:
             doorbell(store.state, owner).unlink(missing_ok=True)
+            store.audience(owner).unlink(missing_ok=True)
             left = [row.id for row in store.live_runs_of(owner)]
             return [run for run in left if await _end(store, clock, run, by)]
 

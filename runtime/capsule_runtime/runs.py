@@ -16,7 +16,8 @@ from capsule_runtime.core.index import IndexRow, index_row
 from capsule_runtime.core.log import Record
 from capsule_runtime.core.outcome import Reason
 from capsule_runtime.errors import HostError, StoreError, UsageError
-from capsule_runtime.host.bell import follow_bell
+from capsule_runtime.host.audience import attend
+from capsule_runtime.host.bell import Bell, follow_bell
 from capsule_runtime.host.clock import SystemClock, new_id
 from capsule_runtime.host.control import ring_owner
 from capsule_runtime.host.feed import whole_log
@@ -97,6 +98,7 @@ class Runs:
         """
         async with follow_bell(self._store.bell(run), self._store.data_version) as bell:
             while True:
+                self._attend(run, bell)
                 rows = self._store.read(run, after)
                 for row in rows:
                     yield row.beyond(after)
@@ -156,6 +158,13 @@ class Runs:
         """Write the index anew from the logs, and return the number of runs."""
         return await self._store.rebuild(_fold)
 
+    def _attend(self, run: str, bell: Bell) -> None:
+        """Have whoever owns *run* now ring *bell*. Tell first, then read."""
+        owner = self.find(run).owner
+        if owner is not None and owner != bell.ringer:
+            bell.is_rung = attend(self._store.audience(owner), run)
+            bell.ringer = owner if bell.is_rung else None
+
     def _has_ended(self, run: str) -> bool:
         return self.find(run).state == "ended"
 
@@ -166,6 +175,7 @@ class Runs:
         """Wait until *request* was taken, or its run has ended; say whether it was in time."""
         with anyio.move_on_after(seconds):
             async with follow_bell(self._store.bell(run), self._store.data_version) as bell:
+                self._attend(run, bell)
                 while not (self._store.request_taken(request) or self._has_ended(run)):
                     with anyio.move_on_after(_LOOK_SECONDS):
                         await bell.rung()

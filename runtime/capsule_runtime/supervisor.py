@@ -211,6 +211,7 @@ async def open_supervisor(
             if lock is None:
                 raise HostError("E-HOST-005", f"somebody holds the lock of the new supervisor {id}")
             cleanup.callback(lock.release)
+            store.ring_for_followers_of(id)
             cleanup.push_async_exit(store)
             cleanup_on_failure.pop_all()
         cleanup.callback(_remove_if_free, warden_lock(store.state, id))
@@ -219,7 +220,7 @@ async def open_supervisor(
         )
         warden.warm()
         door = cleanup.enter_context(open_doorbell(doorbell(store.state, id), store.data_version))
-        hub = Hub()
+        hub = Hub(store.together)
         cleanup.callback(hub.close)
         failures: list[Exception] = []
         async with anyio.create_task_group() as tasks:

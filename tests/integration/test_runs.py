@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import signal
-from collections.abc import AsyncGenerator
+import statistics
+from collections.abc import AsyncGenerator, AsyncIterable
 from contextlib import aclosing
 from pathlib import Path
 
@@ -12,6 +13,7 @@ import anyio.to_thread
 import pytest
 
 from capsule_runtime import HostError, Outcome, Reason, UsageError
+from capsule_runtime.core.chain import Row
 from capsule_runtime.host.state import doorbell
 from capsule_runtime.host.store import open_store
 from capsule_runtime.runs import Runs, open_runs
@@ -109,6 +111,29 @@ async def test_a_run_is_followed_live_from_another_process(
 
     assert followed == [process.log] * 3
     assert end_of(runs, process.run) == (Outcome.COMPLETED, Reason.COMPLETED)
+
+
+async def test_a_follower_in_another_process_is_hardly_later_than_one_in_its_own(
+    tmp_path: Path, state: Path, runs: Runs
+) -> None:
+    capsule = agent_capsule(tmp_path / "capsule", "trickles", "100", "0.005")
+    inside: dict[int, float] = {}
+    outside: dict[int, float] = {}
+
+    async def note(rows: AsyncIterable[Row], seen: dict[int, float]) -> None:
+        async for row in rows:
+            seen[row.last] = anyio.current_time()
+
+    async with open_supervisor(state) as supervisor, anyio.create_task_group() as tasks:
+        run = await supervisor.start(request_for(capsule))
+        tasks.start_soon(note, run.follow(), inside)
+        async with aclosing(runs.follow(run.id)) as rows:
+            await note(rows, outside)
+
+    # Without a ring it would look once a second, or with no watch 50 times.
+    late = [outside[seq] - inside[seq] for seq in inside.keys() & outside.keys()]
+    assert len(late) > 20
+    assert statistics.median(late) < 0.01
 
 
 @pytest.mark.parametrize("after", [1, 3, 50])

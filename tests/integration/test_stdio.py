@@ -14,7 +14,7 @@ import anyio.lowlevel
 import pytest
 
 from capsule_runtime import HostError
-from capsule_runtime.host.hub import Hub
+from capsule_runtime.host.hub import SHARED_CHUNK_BYTES, Hub
 from capsule_runtime.host.stdio import (
     STDERR_FILE_BYTES,
     STDERR_TAIL_BYTES,
@@ -290,3 +290,31 @@ async def test_a_small_chunk_is_taken_in_the_round_while_its_reader_sleeps_on() 
 
     assert taken == [b"small", b"left"]
     assert read == [b"the first is read at once", b"left"]
+
+
+async def test_a_flood_is_read_in_small_pieces_while_others_are_ready() -> None:
+    hub = Hub()
+    pipes = [os.pipe2(os.O_CLOEXEC) for _ in range(2)]
+    outputs = [PipeOutput(hub, ours) for ours, _ in pipes]
+    pieces: list[int] = []
+
+    async def read_twice(output: Output) -> None:
+        await output.read()  # the first is read as soon as somebody wants it
+        pieces.append(len(await output.read()))
+
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(hub.run)
+        async with anyio.create_task_group() as reading:
+            for output, (_, theirs) in zip(outputs, pipes, strict=True):
+                os.write(theirs, b"the first")
+                reading.start_soon(read_twice, output)
+            await anyio.wait_all_tasks_blocked()
+            for _, theirs in pipes:
+                os.write(theirs, bytes(60_000))
+        tasks.cancel_scope.cancel()
+    for output, (_, theirs) in zip(outputs, pipes, strict=True):
+        output.close()
+        os.close(theirs)
+    hub.close()
+
+    assert pieces == [SHARED_CHUNK_BYTES] * 2

@@ -15,6 +15,7 @@ import anyio
 import pytest
 
 from capsule_runtime.core.chain import Row
+from capsule_runtime.host.audience import Audience, attend
 from capsule_runtime.host.bell import follow_bell
 from capsule_runtime.host.locks import OwnerLock, is_free, take, try_take
 from capsule_runtime.host.store import Store, open_store
@@ -215,3 +216,54 @@ async def test_a_lock_on_a_file_that_was_removed_binds_nobody(store: Store) -> N
     with second:
         first.release()
         assert try_take(path) is None
+
+
+async def test_an_owner_rings_for_the_runs_that_it_is_told_are_followed(tmp_path: Path) -> None:
+    async with open_store(tmp_path / "state") as store:
+        store.ring_for_followers_of("sup")
+        followed, alone = await begin(store, 1), await begin(store, 2)
+        was_heard = attend(store.audience("sup"), run_id(1))
+
+        with open_store(store.state, readonly=True) as reading:
+            async with (
+                follow_bell(reading.bell(run_id(1)), reading.data_version) as bell,
+                follow_bell(reading.bell(run_id(2)), reading.data_version) as other,
+            ):
+                await store.commit(followed, [frames(2)])
+                await store.commit(alone, [frames(2)])
+                with anyio.fail_after(0.5):
+                    await bell.rung()
+                with anyio.move_on_after(0.1) as silence:
+                    await other.rung()
+
+    assert was_heard
+    assert silence.cancelled_caught
+
+
+async def test_a_claimed_run_rings_whoever_its_followers_told(tmp_path: Path) -> None:
+    async with open_store(tmp_path / "state") as store:
+        await begin(store, 1)
+    async with open_store(tmp_path / "state") as store:
+        store.ring_for_followers_of("heir")
+        tail = await store.claim(run_id(1))
+
+        with open_store(store.state, readonly=True) as reading:
+            async with follow_bell(reading.bell(run_id(1)), reading.data_version) as bell:
+                await store.commit(tail, [frames(2)])
+                with anyio.fail_after(0.5):
+                    await bell.rung()
+
+
+async def test_an_audience_is_heard_over_in_pieces_and_ends_with_its_owner(tmp_path: Path) -> None:
+    path = tmp_path / "sup.audience"
+    audience = Audience(path)
+    told = [attend(path, f"run_{number:060}") for number in range(2000)]
+    first = len(audience.runs())  # a piece ends in the middle of an id
+
+    later = len(audience.runs())
+    audience.close()
+
+    assert all(told)
+    assert 900 < first < 1100
+    assert later > first
+    assert not attend(path, "run_late")

@@ -68,6 +68,35 @@ async def test_what_many_runs_have_queued_is_one_commit(store: Store) -> None:
     assert wal_frames(store.state) - before < 60
 
 
+async def test_what_is_appended_together_reaches_the_writer_as_one_piece(store: Store) -> None:
+    tails = [await begin(store, number) for number in (1, 2)]
+    told: list[StoreError | None] = []
+
+    with store.together():
+        for tail in tails:
+            store.append(tail, [frames(2)], None, told.append)
+        with open_store(store.state, readonly=True) as others:
+            seen_by_others = [others.read(run_id(number), 1) for number in (1, 2)]
+    await store.commit(tails[0], [frames(3)])
+
+    assert seen_by_others == [[], []]
+    assert told == [None, None]
+    assert [read_all(store, run_id(number))[-1].last for number in (1, 2)] == [3, 2]
+
+
+async def test_a_tail_given_back_inside_a_piece_is_written_first(store: Store) -> None:
+    tail = await begin(store, 1)
+    told: list[StoreError | None] = []
+
+    with store.together():
+        store.append(tail, [frames(2)], None, told.append)
+        store.release(tail)
+    await begin(store, 2)
+
+    assert told == [None]
+    assert read_all(store, run_id(1))[-1].last == 2
+
+
 async def test_rows_of_one_append_are_all_there_or_none(store: Store) -> None:
     tail = await begin(store, 1)
     stale = await store.claim(run_id(1))

@@ -8,7 +8,6 @@ inserted row shows. Rows cut off the end do not: the index, folded again from th
 from __future__ import annotations
 
 import struct
-from dataclasses import dataclass
 from hashlib import sha256
 
 from msgspec import Struct
@@ -41,8 +40,7 @@ class Row(Struct, frozen=True, gc=False):
         return b"".join(line for line in lines if not line.startswith(FACT_START))
 
 
-@dataclass(frozen=True, slots=True)
-class Link:
+class Link(Struct, frozen=True, gc=False):
     """Where a chain stands: the number of its last entry and the hash of its last row."""
 
     last: int
@@ -57,9 +55,8 @@ def forge(previous: bytes, run: str, row: Row) -> bytes:
     name = run.encode()
     numbers = _NUMBERS.pack(row.first, row.last, len(row.body))
     # Every part has a fixed length or its length before it: no two rows give the same bytes.
-    digest = sha256(b"".join((_TAG, previous, len(name).to_bytes(2, "big"), name, numbers)))
-    digest.update(row.body)
-    return digest.digest()
+    parts = (_TAG, previous, len(name).to_bytes(2, "big"), name, numbers, row.body)
+    return sha256(b"".join(parts)).digest()
 
 
 def find_flaw(before: Link, run: str, row: Row, stored: bytes) -> str | None:

@@ -30,6 +30,8 @@ class LineBuffer:
     def feed(self, chunk: bytes) -> Lines:
         """Add *chunk* and return the lines it completes."""
         end = chunk.rfind(b"\n") + 1
+        if end == len(chunk) <= self._max_bytes and not self._carried and chunk:
+            return Lines(chunk)  # nearly every chunk of a stream that is read as it is written
         if not end:
             self._hold(chunk)
             return Lines(b"")

@@ -1,8 +1,9 @@
 """Tell followers in other processes that a run's log has grown.
 
 The bell is a file; the writer rings it after each commit, followers watch it by inotify. One bell a
-run, so that nobody wakes for a neighbour. A follower arms the watch, then reads, then waits: what
-is committed in between rings. A writer may die between commit and ring, hence the slow second look.
+run, so that nobody wakes for a neighbour. A follower arms the watch and tells the owner (see
+`audience`), then reads, then waits: what is committed in between rings. A writer may die between
+commit and ring, hence the slow second look.
 """
 
 from __future__ import annotations
@@ -62,15 +63,19 @@ class Bell:
         self._inotify = inotify
         self._data_version = data_version
         self._seen = data_version()
+        self.ringer: str | None = None
+        """The owner that was told to ring."""
+        self.is_rung = True
+        """Whether whoever writes is going to ring, as far as is known."""
 
     @property
     def is_deaf(self) -> bool:
-        """Say whether there is no watch to be had, so that `rung` looks 50 times a second."""
-        return self._inotify is None
+        """Say whether nothing can be heard, so that `rung` looks 50 times a second."""
+        return self._inotify is None or not self.is_rung
 
     async def rung(self) -> None:
         """Wait until the log may have grown since the last call, or since the watch was armed."""
-        patience = DEAF_LOOK_SECONDS if self._inotify is None else SECOND_LOOK_SECONDS
+        patience = DEAF_LOOK_SECONDS if self.is_deaf else SECOND_LOOK_SECONDS
         while True:
             with anyio.move_on_after(patience):
                 await self._hear()

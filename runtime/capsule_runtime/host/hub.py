@@ -13,6 +13,7 @@ import os
 import select
 import time
 from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
 
 import anyio
 import anyio.lowlevel
@@ -22,6 +23,9 @@ Take = Callable[[bytes], bool]
 
 ROUND_SECONDS = 0.001
 CHUNK_BYTES = 64 * 1024
+SHARED_CHUNK_BYTES = 16 * 1024
+"""How much is read at a time while several are ready, so that a flood does not keep neighbours
+waiting. It still gets that much a round."""
 _READY_MAX = 512
 # Reported at most once more, even at the end of a pipe, which the kernel else repeats for ever.
 _MUTED = select.EPOLLONESHOT
@@ -30,13 +34,16 @@ _MUTED = select.EPOLLONESHOT
 class Hub:
     """The one place that knows epoll. `run` must be running while anybody waits."""
 
-    def __init__(self) -> None:
+    def __init__(self, together: Callable[[], AbstractContextManager[None]] = nullcontext) -> None:
+        """*together* goes round what is taken in one round."""
+        self._together = together
         self._epoll = select.epoll()
         self._waiting: dict[int, anyio.Event] = {}
         self._takers: dict[int, Take] = {}
         self._left: dict[int, bytes] = {}
         self._muted: set[int] = set()
         self._flooded = False
+        self._chunk_bytes = CHUNK_BYTES
 
     def add(self, fd: int) -> None:
         """Take over waiting for *fd*, which becomes non-blocking."""
@@ -70,7 +77,7 @@ class Hub:
             chunk = self._left.pop(fd, None)
             if chunk is None:
                 try:
-                    chunk = os.read(fd, CHUNK_BYTES)
+                    chunk = os.read(fd, self._chunk_bytes)
                 except BlockingIOError:
                     wait = True
                     continue
@@ -86,16 +93,10 @@ class Hub:
             if not (ready := self._epoll.poll(0, _READY_MAX)):
                 await anyio.wait_readable(self._epoll.fileno())
                 continue
-            for fd, _ in ready:
-                if event := self._waiting.get(fd):
-                    if not self._is_taken(fd):
-                        del self._waiting[fd]
-                        event.set()
-                elif fd not in self._muted:
-                    # Nobody wants it now. A pipe that is read as it fills never comes here, and
-                    # so is never told to the kernel anew.
-                    self._epoll.modify(fd, _MUTED)
-                    self._muted.add(fd)
+            self._chunk_bytes = CHUNK_BYTES if len(ready) == 1 else SHARED_CHUNK_BYTES
+            with self._together():
+                for fd, _ in ready:
+                    self._serve(fd)
             rested = time.monotonic() - last_round > 2 * ROUND_SECONDS
             if self._flooded or rested:
                 await anyio.lowlevel.checkpoint()
@@ -104,12 +105,23 @@ class Hub:
             self._flooded = False
             last_round = time.monotonic()
 
+    def _serve(self, fd: int) -> None:
+        if event := self._waiting.get(fd):
+            if not self._is_taken(fd):
+                del self._waiting[fd]
+                event.set()
+        elif fd not in self._muted:
+            # Nobody wants it now. A pipe that is read as it fills never comes here, and so is
+            # never told to the kernel anew.
+            self._epoll.modify(fd, _MUTED)
+            self._muted.add(fd)
+
     def _is_taken(self, fd: int) -> bool:
         """Have what *fd* holds taken at once; what is not taken waits for its reader."""
         if (take := self._takers.get(fd)) is None:
             return False
         try:
-            chunk = os.read(fd, CHUNK_BYTES)
+            chunk = os.read(fd, self._chunk_bytes)
         except BlockingIOError:
             return True
         if chunk and len(chunk) * 2 < CHUNK_BYTES and take(chunk):

@@ -5,7 +5,9 @@ from __future__ import annotations
 import os
 import sqlite3
 from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass
+
+from msgspec import Struct
 
 from capsule_runtime.core.chain import START, Link, Row, forge
 from capsule_runtime.core.index import IndexRow
@@ -26,15 +28,14 @@ _INSERT_ROWS = {
 Done = Callable[[StoreError | None], None]
 """Called on the event loop once a write is on disk (None), or lost."""
 
-_SealedRow = tuple[int, int, int, bytes, bytes]
-
 
 @dataclass(slots=True, eq=False)
 class LogTail:
     """The owner's place at the end of one run's log. Only the store gives and moves it.
 
     *next* is the number that the next entry must have. The rest is for the writer: *end* is where
-    the chain stands, *bell* what to ring, *failure* why nothing more is written.
+    the chain stands, *bell* what to ring, *is_claimed* that it was another's, who may have been told
+    of followers, *failure* why nothing more is written.
     """
 
     no: int
@@ -43,6 +44,7 @@ class LogTail:
     end: Link
     bell: int
     at_rest: bool
+    is_claimed: bool = False
     failure: StoreError | None = None
 
     def close(self) -> None:
@@ -52,9 +54,11 @@ class LogTail:
             self.bell = -1
 
 
-@dataclass(slots=True, eq=False)
-class Write:
-    """Rows for one log and what changes with them. *error* is None once it is on disk."""
+class Write(Struct, eq=False):
+    """Rows for one log and what changes with them. *error* is None once it is on disk.
+
+    *size* is the number of bytes to write, known once their numbers are reserved.
+    """
 
     tail: LogTail
     rows: Sequence[Row]
@@ -64,12 +68,8 @@ class Write:
     after_rest: bool = False
     error: StoreError | None = None
     before: Link = START
-    sealed: list[_SealedRow] = field(default_factory=list[_SealedRow])
-
-    @property
-    def size(self) -> int:
-        """Return the number of bytes to write."""
-        return sum(len(row.body) for row in self.rows)
+    sealed: list[SealedRow] = []
+    size: int = 0
 
     def reserve(self) -> None:
         """Take the next numbers of the log for the rows.
@@ -86,6 +86,7 @@ class Write:
                     f"entries {row.first}..{row.last} do not follow {expected - 1} in {tail.id}"
                 )
             expected = row.last + 1
+            self.size += len(row.body)
         tail.next = expected
         self.after_rest, tail.at_rest = tail.at_rest, False
 

@@ -90,6 +90,10 @@ class Reader:
         """Return the path of the lock that shows whether supervisor *owner* lives."""
         return self.state / "supervisors" / f"{owner}.lock"
 
+    def audience(self, owner: str) -> Path:
+        """Return where one tells supervisor *owner* which of its runs one follows."""
+        return self.state / "supervisors" / f"{owner}.audience"
+
     def bell(self, run: str) -> Path:
         """Return the path of the bell of *run*."""
         return self.state / "runs" / run / "bell"

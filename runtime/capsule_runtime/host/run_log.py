@@ -31,7 +31,7 @@ _encode_lines = msgspec.json.Encoder(enc_hook=repr).encode_lines
 
 def rows_of(appends: Sequence[Append]) -> list[Row]:
     """Return *appends* as the store writes them: the bytes are those a JSONL client gets."""
-    return [Row(a.first, a.last, _lines(a.entries)) for a in appends]
+    return [Row(append.first, append.last, _lines(append.entries)) for append in appends]
 
 
 def _lines(entries: Sequence[object]) -> bytes:

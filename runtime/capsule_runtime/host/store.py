@@ -3,6 +3,7 @@
     capsule.db                the log, the index, the requests
     commit.lock               who commits
     supervisors/ID.lock       who lives
+    supervisors/ID.audience   which of its runs others follow
     runs/RUN/bell             what followers in other processes watch
 
 Reading blocks for microseconds and works from any thread. Writing is asynchronous, goes through the
@@ -13,6 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future
+from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 from typing import Self, TypeVar
 
@@ -23,6 +25,7 @@ from capsule_runtime.core.chain import Row
 from capsule_runtime.core.index import IndexRow
 from capsule_runtime.errors import StoreError
 from capsule_runtime.host import transactions
+from capsule_runtime.host.audience import Audience
 from capsule_runtime.host.connections import Connections, open_readonly, open_writable
 from capsule_runtime.host.event_loop import loop_post
 from capsule_runtime.host.log_tail import Done, LogTail, Write
@@ -52,8 +55,18 @@ class Store(Reader):
         super().__init__(state, connections.reading)
         self._connections = connections
         self._writer: Writer | None = None
+        self._audience: Audience | None = None
         self._tails: set[LogTail] = set()
         self._is_closed = False
+
+    def ring_for_followers_of(self, owner: str) -> None:
+        """Ring only for runs of which *owner* is told that they are followed. Else all ring.
+
+        Raises:
+            StoreError: the file for that cannot be created.
+        """
+        assert self._writer is None, "the writer has begun"
+        self._audience = Audience(self.audience(owner))
 
     async def create_run(
         self, index: IndexRow, rows: Sequence[Row], context: ContextRow | None
@@ -106,6 +119,14 @@ class Store(Reader):
         writer = self._need_writer()
         write.reserve()
         writer.put(write)
+
+    def together(self) -> AbstractContextManager[None]:
+        """Commit what is appended in the block as one piece. It must not wait for anything.
+
+        The writer would else wake for the first of many writes, and take its turns at the
+        interpreter from whoever makes the others.
+        """
+        return nullcontext() if self._writer is None else self._writer.together()
 
     async def commit(
         self,
@@ -189,6 +210,8 @@ class Store(Reader):
             self._writer.stop()
         for tail in self._tails:
             tail.close()
+        if self._audience is not None:
+            self._audience.close()
         self._connections.close()
 
     async def aclose(self) -> None:
@@ -219,7 +242,7 @@ class Store(Reader):
         if self._connections.writing is None:
             raise opened_readonly(self.path)
         if self._writer is None:
-            self._writer = Writer(self.path, self._connections.writing, loop_post())
+            self._writer = Writer(self.path, self._connections.writing, loop_post(), self._audience)
         return self._writer
 
     async def _do(self, work: Callable[[Begin], T]) -> T:

@@ -57,7 +57,7 @@ def claim_run(begin: Begin, bell: Path, run: str) -> LogTail:
     with begin() as database:
         no = _find_number(database, run)
         end = last_link(database, no, run)
-    return LogTail(no, run, end.last + 1, end, open_bell(bell), at_rest=True)
+    return LogTail(no, run, end.last + 1, end, open_bell(bell), at_rest=True, is_claimed=True)
 
 
 def ask(begin: Begin, request: Request) -> int:

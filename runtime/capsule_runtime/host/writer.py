@@ -19,6 +19,7 @@ from queue import Empty, SimpleQueue
 from typing import assert_never
 
 from capsule_runtime.errors import StoreError
+from capsule_runtime.host.audience import Audience
 from capsule_runtime.host.bell import ring
 from capsule_runtime.host.connections import WritingConnection
 from capsule_runtime.host.event_loop import Post
@@ -59,18 +60,27 @@ class Stop:
     """End the thread after all that was queued."""
 
 
-Job = Write | Deed | Release | Stop
+Job = Write | list[Write] | Deed | Release | Stop
 
 
 class Writer:
     """Use the writing connection in a thread of its own, until `stop`."""
 
-    def __init__(self, path: Path, connection: WritingConnection, post: Post) -> None:
+    def __init__(
+        self,
+        path: Path,
+        connection: WritingConnection,
+        post: Post,
+        audience: Audience | None = None,
+    ) -> None:
+        """*audience* knows for whom to ring; without it, all are rung for."""
         self._path = path
         self._database = connection.database
         self._lock = connection.lock
         self._post = post
+        self._audience = audience
         self._queue: SimpleQueue[Job] = SimpleQueue()
+        self._held: list[Write] | None = None
         self._in_hand: list[Write] = []
         self._next: Job | None = None
         self._dead: StoreError | None = None
@@ -80,7 +90,29 @@ class Writer:
 
     def put(self, job: Job) -> None:
         """Queue *job* and return at once."""
-        self._queue.put(job)
+        if self._held is None:
+            self._queue.put(job)
+        elif isinstance(job, Write):
+            self._held.append(job)
+        else:
+            self._let_go(self._held)
+            self._queue.put(job)
+
+    @contextmanager
+    def together(self) -> Generator[None]:
+        """Queue the writes of the block as one piece. The block must not wait for anything."""
+        held: list[Write] = []
+        self._held = held
+        try:
+            yield
+        finally:
+            self._held = None
+            self._let_go(held)
+
+    def _let_go(self, held: list[Write]) -> None:
+        if held:
+            self._queue.put(held.copy())
+            held.clear()
 
     def stop(self) -> None:
         """Write all that is queued, then end the thread. Blocks.
@@ -108,6 +140,9 @@ class Writer:
             job, self._next = self._next or self._queue.get(), None
             match job:
                 case Write():
+                    self._gather([job])
+                    self._write_group(self._in_hand)
+                case list():
                     self._gather(job)
                     self._write_group(self._in_hand)
                 case Deed():
@@ -120,19 +155,23 @@ class Writer:
                 case _:
                     assert_never(job)
 
-    def _gather(self, first: Write) -> None:
-        self._in_hand = [first]
-        size = first.size
+    def _gather(self, first: list[Write]) -> None:
+        self._in_hand = first
+        size = sum(write.size for write in first)
         while size < GROUP_BYTES:
             try:
                 job = self._queue.get_nowait()
             except Empty:
                 return
-            if not isinstance(job, Write):
+            if isinstance(job, Write):
+                self._in_hand.append(job)
+                size += job.size
+            elif isinstance(job, list):
+                self._in_hand.extend(job)
+                size += sum(write.size for write in job)
+            else:
                 self._next = job
                 return
-            self._in_hand.append(job)
-            size += job.size
 
     def _write_group(self, group: Sequence[Write]) -> None:
         if self._dead is None:
@@ -141,8 +180,13 @@ class Writer:
             _lose(group, self._dead)
         self._in_hand = []
         self._tell(lambda: _publish(group))
-        for tail in {write.tail for write in group if write.error is None}:
-            ring(tail.bell)
+        self._ring({write.tail for write in group if write.error is None})
+
+    def _ring(self, tails: set[LogTail]) -> None:
+        followed = None if self._audience is None else self._audience.runs()
+        for tail in tails:
+            if tail.is_claimed or followed is None or tail.id in followed:
+                ring(tail.bell)
 
     def _try_group(self, group: Sequence[Write]) -> None:
         live = [write for write in group if write.tail.failure is None]
