@@ -16,6 +16,7 @@ _TAG = b"capsule-log-1\n"
 _NUMBERS = struct.Struct(">QQQ")
 FACT_START = b'{"fact":'
 """How a line begins that is a fact: the encoder writes the tag first."""
+_NEXT_FACT = b"\n" + FACT_START
 
 
 class Row(Struct, frozen=True, gc=False):
@@ -34,10 +35,21 @@ class Row(Struct, frozen=True, gc=False):
 
     def frames(self) -> bytes:
         """Return the lines that clients see, byte for byte."""
-        if FACT_START not in self.body:
-            return self.body
-        lines = self.body.splitlines(keepends=True)
-        return b"".join(line for line in lines if not line.startswith(FACT_START))
+        kept: list[bytes] = []
+        start = 0
+        while (fact := _find_fact(self.body, start)) is not None:
+            kept.append(self.body[start:fact])
+            start = self.body.index(b"\n", fact) + 1
+        return b"".join((*kept, self.body[start:])) if kept else self.body
+
+
+def _find_fact(body: bytes, start: int) -> int | None:
+    """Return where the first line from *start* on begins that is a fact."""
+    if body.startswith(FACT_START, start):
+        return start
+    # A newline inside a line is escaped: this one ends the line before.
+    before = body.find(_NEXT_FACT, start)
+    return None if before < 0 else before + 1
 
 
 class Link(Struct, frozen=True, gc=False):
