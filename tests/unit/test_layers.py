@@ -32,11 +32,12 @@ PURE = {
     "re",
     "struct",
     "tomllib",
+    "types",
     "typing",
 }
 """What may be imported where nothing may be read, written, waited for or timed."""
 
-VALUES = {"errors", "events", "frames", "manifest", "messages"}
+VALUES = {"errors", "events", "frames", "manifest", "messages", "toml_file"}
 """Modules beside `core` that hold values and nothing else."""
 
 ROOTS = {
