@@ -7,6 +7,8 @@ from typing import Annotated, Any, Literal
 import msgspec
 from msgspec import Meta, Struct, field
 
+from capsule_runtime.core.capability_forms import troubles
+from capsule_runtime.core.grants import Capabilities
 from capsule_runtime.core.units import DURATION_PATTERN, SIZE_PATTERN, parse_duration, parse_size
 from capsule_runtime.errors import ManifestError
 from capsule_runtime.toml_file import Codes, Tables, TomlFile
@@ -98,6 +100,8 @@ class Manifest(Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=Tr
     description: str = ""
     workdir: Workdir = field(default_factory=Workdir)
     limits: Limits = field(default_factory=Limits)
+    capabilities: Capabilities = field(default_factory=Capabilities)
+    """What the capsule needs beyond its own folder and the work directory; the caller grants it."""
 
 
 def parse_manifest(text: str, path: str) -> Manifest:
@@ -106,7 +110,11 @@ def parse_manifest(text: str, path: str) -> Manifest:
     Raises:
         ManifestError: it is not TOML, or says what no manifest may say; names file, line and key.
     """
-    return _file(text, path, _TABLES).parse(Manifest)
+    file = _file(text, path, _TABLES)
+    manifest = file.parse(Manifest)
+    for trouble in troubles(manifest.capabilities, of_manifest=True):
+        file.refuse_value(("capabilities", *trouble.key), trouble.value, trouble.what)
+    return manifest
 
 
 def convert_config(config: dict[str, Any], kind: type[Struct], path: str, text: str = "") -> Struct:
@@ -131,6 +139,7 @@ _TABLES: Tables = {
     "workdir": Workdir,
     "limits": Limits,
     "limits.idle": Idle,
+    "capabilities": Capabilities,
 }
 
 
@@ -144,6 +153,8 @@ def _hint_for(key: str) -> str:
         return 'Durations are written like "90s", "15m" or "1h30m".'
     if key in ("limits.output", "limits.line"):
         return 'Sizes are written like "512KiB", "64MiB" or "2GiB".'
+    if table == "capabilities":
+        return "`capsule explain E-TRU-001` says what a capsule may ask for, and how."
     if key == "name":
         return "A name has up to 64 lower-case letters, digits, dots, dashes and underscores."
     if key == "harness.version":

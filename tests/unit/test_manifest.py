@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from msgspec import Struct
 
 from capsule_runtime import Manifest, ManifestError, parse_manifest
+from capsule_runtime.core.grants import Capabilities
 from capsule_runtime.manifest import (
     Harness,
     Idle,
@@ -53,6 +54,14 @@ first_token = "1m"
 streaming = "2m"
 tool = "3m"
 rate_limited = "4m"
+
+[capabilities]
+read = ["~/models", "./data"]
+write = ["/var/cache/demo"]
+hosts = ["example.org", "*.example.org:8443"]
+env = ["EDITOR"]
+secrets = ["DEMO_TOKEN"]
+containment = "advisory"
 """
 TABLES: dict[str, type[Struct]] = {
     "": Manifest,
@@ -60,6 +69,7 @@ TABLES: dict[str, type[Struct]] = {
     "workdir": Workdir,
     "limits": Limits,
     "limits.idle": Idle,
+    "capabilities": Capabilities,
 }
 
 
@@ -109,6 +119,14 @@ def test_every_key_is_read() -> None:
         ),
         workdir=Workdir("ro"),
         limits=Limits("1h30m", "500ms", "1GiB", "64KiB", Idle("1m", "2m", "3m", "4m")),
+        capabilities=Capabilities(
+            read=("~/models", "./data"),
+            write=("/var/cache/demo",),
+            hosts=("example.org", "*.example.org:8443"),
+            env=("EDITOR",),
+            secrets=("DEMO_TOKEN",),
+            containment="advisory",
+        ),
     )
 
 
