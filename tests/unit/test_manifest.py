@@ -291,6 +291,28 @@ def test_a_missing_key_is_named_with_the_line_of_its_table(
             "A name has up to 64",
         ),
         (
+            LEAST + '[capabilities]\nread = ["/a", "b"]\n',
+            "capsule.toml:5: capabilities.read[1] = 'b': it is neither absolute nor begins with ~/",
+            "`capsule explain E-TRU-001`",
+        ),
+        (
+            LEAST + '[capabilities]\nwrite = ["./cache"]\n',
+            "capsule.toml:5: capabilities.write[0] = './cache': a capsule never writes into its own"
+            " folder: it would not be what was trusted",
+            "`capsule explain E-TRU-001`",
+        ),
+        (
+            LEAST + '[capabilities]\nenv = ["LD_PRELOAD"]\n',
+            "capsule.toml:5: capabilities.env[0] = 'LD_PRELOAD': no capsule gets the caller's value"
+            " of it",
+            "`capsule explain E-TRU-001`",
+        ),
+        (
+            LEAST + '[capabilities]\ncontainment = "none"\n',
+            "capsule.toml:5: capabilities.containment = 'none': Invalid enum value 'none'",
+            "One of 'sealed', 'scoped', 'advisory'.",
+        ),
+        (
             LEAST + "[[limits]]\n",
             "capsule.toml:4: limits = [{}]: Expected `object`, got `array`",
             "`capsule schema manifest`",

@@ -17,13 +17,17 @@ CONFIG_NAME = "config.toml"
 _MOST_BYTES = 1024 * 1024
 
 
-def config_path() -> Path:
-    """Return where config.toml is: CAPSULE_CONFIG, or in the platform's config directory."""
+def config_path() -> Path | None:
+    """Return where config.toml is: CAPSULE_CONFIG, or in the platform's config directory.
+
+    None for a caller without a home, who has no such directory.
+    """
     if given := os.environ.get(CONFIG_VARIABLE):
         return Path(os.path.abspath(given))
     # What platformdirs would say; importing it takes longer than all else that is done here.
-    base = os.environ.get("XDG_CONFIG_HOME", "").strip() or os.path.expanduser("~/.config")
-    return Path(base, "capsule", CONFIG_NAME)
+    bases = (os.environ.get("XDG_CONFIG_HOME", ""), os.path.expanduser("~/.config"))
+    base = next(filter(os.path.isabs, bases), None)
+    return Path(base, "capsule", CONFIG_NAME) if base else None
 
 
 def load_config() -> Config | None:
@@ -32,10 +36,11 @@ def load_config() -> Config | None:
     Raises:
         UsageError: it cannot be read, others may read or write it, or it is wrong.
     """
-    path = config_path()
+    if (path := config_path()) is None:
+        return None
     try:
         text = _read(path)
-    except FileNotFoundError as exc:
+    except (FileNotFoundError, NotADirectoryError) as exc:
         if not os.environ.get(CONFIG_VARIABLE):
             return None
         raise _unreadable(path, "there is no such file") from exc

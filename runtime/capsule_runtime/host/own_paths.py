@@ -9,6 +9,7 @@ from contextlib import suppress
 from pathlib import Path
 
 from capsule_runtime.core.grants import is_beneath
+from capsule_runtime.errors import UsageError
 from capsule_runtime.host.config_file import config_path
 
 _SYSTEM = ("/proc", "/sys", "/dev", "/run")
@@ -28,9 +29,16 @@ def home_folder() -> str:
 
 
 def real_path(path: str) -> str:
-    """Return *path*, absolute or beginning with `~`, without any link in it."""
+    """Return *path*, absolute or beginning with `~`, without any link in it.
+
+    Raises:
+        UsageError: E-USE-034, it begins with `~`, and the caller has no home.
+    """
     if path == "~" or path.startswith("~/"):
-        path = home_folder() + path[1:]
+        home = home_folder()
+        if not os.path.isabs(home):
+            raise UsageError("E-USE-034", f"you have no home folder, so {path!r} is no path here")
+        path = home + path[1:]
     return os.path.realpath(path)
 
 
@@ -44,7 +52,8 @@ def why_never(path: str, state: Path) -> str | None:
             return "it holds your home folder"
     if _touch(path, os.path.realpath(state)):
         return "runs, contexts and what you trusted are kept there"
-    if is_beneath(os.path.realpath(config_path()), path):
+    config = config_path()
+    if config is not None and is_beneath(os.path.realpath(config), path):
         return "your config.toml is in it"
     for home in homes:
         for name in _CREDENTIALS:
