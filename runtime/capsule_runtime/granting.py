@@ -30,13 +30,13 @@ from capsule_runtime.core.grants import (
 )
 from capsule_runtime.errors import TrustError, UsageError
 from capsule_runtime.host.capsule import Capsule
-from capsule_runtime.host.capsule_digest import Digest, digest_of
 from capsule_runtime.host.config_file import load_config
 from capsule_runtime.host.own_paths import real_path
-from capsule_runtime.host.trust_file import Trust, load_trust
 
 if TYPE_CHECKING:
     from capsule_runtime.config import Config
+    from capsule_runtime.host.capsule_digest import Digest
+    from capsule_runtime.host.trust_file import Trust
 
 GRANT_VARIABLE = "CAPSULE_GRANT"
 CONTAINMENT_VARIABLE = "CAPSULE_CONTAINMENT"
@@ -113,6 +113,9 @@ def standing_of(
     floor = floor_of(wanted, floors)
     if not asked:
         return Standing({}, floor)
+    from capsule_runtime.host.capsule_digest import digest_of  # most capsules ask for nothing
+    from capsule_runtime.host.trust_file import load_trust
+
     digest, trusted = digest_of(capsule.folder), load_trust(state, capsule.folder)
     if trusted and trusted.digest == digest.text:
         sources[f"trusted {trusted.at}"] = trusted.asks

@@ -22,8 +22,8 @@ Tables = Mapping[str, type[Struct]]
 
 _ONE = r"""(?:"(?:[^"\\]|\\.)*"|'[^']*'|[\w-]+)"""
 _KEY = rf"{_ONE}(?:\s*\.\s*{_ONE})*"
-_HEADER = re.compile(rf"\s*\[\[?\s*({_KEY})\s*\]")
-_ENTRY = re.compile(rf"\s*({_KEY})\s*=")
+_HEADER = rf"\s*\[\[?\s*({_KEY})\s*\]"
+_ENTRY = rf"\s*({_KEY})\s*="
 
 
 class Codes(NamedTuple):
@@ -163,9 +163,9 @@ def _line_of(text: str, key: tuple[str, ...]) -> int | None:
     table: tuple[str, ...] = ()
     opened = None if key or not text else 1
     for number, line in enumerate(text.splitlines(), 1):
-        if header := _HEADER.match(line):
+        if header := re.match(_HEADER, line):
             table = _names(header[1])
-        elif (entry := _ENTRY.match(line)) and (*table, *_names(entry[1])) == key:
+        elif (entry := re.match(_ENTRY, line)) and (*table, *_names(entry[1])) == key:
             return number
         if table == key and opened is None:
             opened = number

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from typing import Any, NamedTuple
 
 import click
@@ -13,7 +14,6 @@ from capsule_runtime.cli.outline import outline
 from capsule_runtime.cli.output import write_json, write_stdout
 from capsule_runtime.cli.result import find_result_path
 from capsule_runtime.cli.running import Wishes, run_here
-from capsule_runtime.cli.trusting import offer_trust
 from capsule_runtime.cli.words import check_words
 from capsule_runtime.request import RunRequest, plan_run
 
@@ -139,7 +139,10 @@ def run_command(ctx: click.Context, /, **options: Any) -> int:
         write_json(plan) if given.as_json else write_stdout(outline(plan))
         return 0
     result = find_result_path(given.result) if given.result else None
-    offer_trust(request)
+    if os.isatty(0) and os.isatty(2):
+        from capsule_runtime.cli.trusting import offer_trust  # most runs have nobody to ask
+
+        offer_trust(request)
     wishes = Wishes(given.format, given.wait, result)
     return leave_running(request, wishes) if given.detach else run_here(request, wishes)
 

@@ -19,13 +19,11 @@ ASKABLE = ("E-TRU-001", "E-TRU-002")
 
 
 def offer_trust(request: RunRequest) -> None:
-    """Where a person is at a terminal, offer to trust the capsule, if it asks for more than it gets.
+    """Offer the person at this terminal to trust the capsule, if it asks for more than it gets.
 
     Raises:
-        CapsuleError: the run would be refused; nobody is at a terminal, or said yes.
+        CapsuleError: the run would be refused; the answer was not yes.
     """
-    if not can_ask():
-        return
     draft = read_request(request)
     if not draft.asks:
         return

@@ -11,11 +11,12 @@ from capsule_runtime.core.grants import KINDS, TIERS, Grants, Item
 _MOST = 128
 """As many of one kind as a person could be asked to look through."""
 _LONGEST_PATH = 4096
-_CONTROLS = re.compile(r"[\x00-\x1f\x7f-\x9f]")
+# Patterns are compiled when they are first used: most capsules ask for nothing.
+_CONTROLS = r"[\x00-\x1f\x7f-\x9f]"
 _LABEL = r"[a-z0-9_](?:[a-z0-9_-]{0,61}[a-z0-9_])?"
-_HOST = re.compile(rf"(?:\*\.)?{_LABEL}(?:\.{_LABEL})*(?!\n)")
-_FOUR_NUMBERS = re.compile(r"(?:(?:25[0-5]|2[0-4]\d|1\d\d|[1-9]?\d)(?:\.|$)){4}(?!\n)")
-_VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,127}")
+_HOST = rf"(?:\*\.)?{_LABEL}(?:\.{_LABEL})*"
+_FOUR_NUMBERS = r"(?:(?:25[0-5]|2[0-4]\d|1\d\d|[1-9]?\d)(?:\.|$)){4}"
+_VARIABLE = r"[A-Za-z_][A-Za-z0-9_]{0,127}"
 _USUAL_PORT = "443"
 
 # What decides which code a program loads, where it connects, or what is ours to set.
@@ -126,19 +127,19 @@ def trouble_with_host(host: str) -> str | None:
         return "a port is a number from 1 to 65535"
     if not name.isascii():
         return "write the name as it stands in DNS, with xn--"
-    if not _HOST.fullmatch(name) or len(name) > 253:
+    if not re.fullmatch(_HOST, name) or len(name) > 253:
         return "a host is a name or an IPv4 address, maybe with a port, maybe with one leading *."
     if name.startswith("*.") and name.count(".") < 2:
         return "*. needs at least two names behind it"
     last = name.rpartition(".")[2]
-    if re.match(r"\d+$|0x", last) and not _FOUR_NUMBERS.fullmatch(name):
+    if re.match(r"\d+$|0x", last) and not re.fullmatch(_FOUR_NUMBERS, name):
         return "an IPv4 address is four numbers from 0 to 255"
     return None
 
 
 def trouble_with_variable(name: str) -> str | None:
     """Say what is wrong with *name*, a variable of the caller's environment."""
-    if not _VARIABLE.fullmatch(name):
+    if not re.fullmatch(_VARIABLE, name):
         return "the name of a variable is made of letters, digits and underscores"
     if is_refused_variable(name):
         return "no capsule gets the caller's value of it"
@@ -146,7 +147,7 @@ def trouble_with_variable(name: str) -> str | None:
 
 
 def _with_text(path: str) -> str | None:
-    if _CONTROLS.search(path):
+    if re.search(_CONTROLS, path):
         return "it holds control characters"
     if len(path) > _LONGEST_PATH:
         return f"it is longer than {_LONGEST_PATH} characters"
