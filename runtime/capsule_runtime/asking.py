@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from pathlib import Path
 
-from capsule_runtime.core.capability_forms import host_in_one_form, is_own_path
+from capsule_runtime.core.capability_forms import host_in_one_form, is_own_path, trouble_with_text
 from capsule_runtime.core.grants import (
     Item,
     Tier,
@@ -50,7 +50,7 @@ def _here(item: Item, capsule: Capsule, state: Path) -> Item:
     if item.kind not in ("read", "write"):
         return item
     path = real_path(item.value)
-    why = why_never(path, state)
+    why = why_never(path, state) or trouble_with_text(path)
     if why is None and item.kind == "write" and _touch(path, str(capsule.folder)):
         why = "the capsule's own folder is there, and a capsule never writes to it"
     if why is not None:

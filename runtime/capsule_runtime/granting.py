@@ -137,6 +137,8 @@ def caveats_of_grants(grants: Grants, env: Mapping[str, str]) -> list[str]:
         caveats.append(f"the harness itself holds these secrets: {', '.join(grants.secrets)}")
     if unset := [name for name in (*grants.env, *grants.secrets) if name not in env]:
         caveats.append(f"asked for, granted, and not set here: {', '.join(unset)}")
+    if gone := [path for path in (*grants.read, *grants.write) if not os.path.exists(path)]:
+        caveats.append(f"asked for, granted, and not there: {', '.join(gone)}")
     return caveats
 
 

@@ -423,3 +423,33 @@ def test_a_config_that_is_no_text_is_refused(command: Asking, make: Callable[[Pa
     path.chmod(0o600)
 
     assert "error[E-CFG-005]" in command.go(env={"CAPSULE_CONFIG": str(path)}).err
+
+
+def test_names_that_are_no_text_are_told_to_a_program_as_well(command: Asking) -> None:
+    for name, code in (("CAPSULE_CONFIG", "E-CFG-005"), ("CAPSULE_GRANT", "E-USE-032")):
+        done = command.go("--format", "jsonl", env={name: "read=/\udcff"})
+
+        assert json.loads(done.err)["error"]["code"] == code
+
+
+def test_a_path_that_leads_to_what_is_no_text_is_refused(command: Asking) -> None:
+    command.asks('[capabilities]\nread = ["~/link"]\n')
+    (command.folder / "link").symlink_to("\udcff")
+    done = command.go("--format", "jsonl")
+
+    assert json.loads(done.err)["error"]["code"] == "E-MAN-010"
+
+
+def test_a_variable_that_is_no_text_reaches_the_harness(command: Asking) -> None:
+    done = command.go(*command.options, env={"TOKEN": "\udcff"})
+    [told] = command.state.glob("runs/*/out/variables")
+
+    assert done.status == 0
+    assert told.read_bytes() == b"blue \xff \n"
+
+
+def test_a_granted_path_that_is_not_there_is_told(command: Asking) -> None:
+    (command.folder / "data").rmdir()
+    plan = json.loads(command.go(*command.options, "--explain", "--json").out)
+
+    assert f"asked for, granted, and not there: {command.folder}/data" in plan["caveats"]

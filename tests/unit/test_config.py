@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import re
+from pathlib import Path
+
 import pytest
 
 from capsule_runtime import UsageError
@@ -43,6 +46,13 @@ def test_nothing_said_is_nothing_set() -> None:
 
     assert config == Config()
     assert (config.day_usd, config.day_tokens) == (None, None)
+
+
+def test_the_readmes_sample_is_one() -> None:
+    readme = (Path(__file__).parents[2] / "README.md").read_text()
+    [sample] = re.findall(r"```toml\n(# ~/.config.*?)```", readme, re.DOTALL)
+
+    assert parse_config(sample, "README.md").run == RunSettings("advisory")
 
 
 def test_every_key_is_read() -> None:

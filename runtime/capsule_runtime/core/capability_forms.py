@@ -12,7 +12,7 @@ _MOST = 128
 """As many of one kind as a person could be asked to look through."""
 _LONGEST_PATH = 4096
 # Patterns are compiled when they are first used: most capsules ask for nothing.
-_CONTROLS = r"[\x00-\x1f\x7f-\x9f]"
+_CONTROLS = r"[\x00-\x1f\x7f-\x9f\ud800-\udfff]"
 _LABEL = r"[a-z0-9_](?:[a-z0-9_-]{0,61}[a-z0-9_])?"
 _HOST = rf"(?:\*\.)?{_LABEL}(?:\.{_LABEL})*"
 _FOUR_NUMBERS = r"(?:(?:25[0-5]|2[0-4]\d|1\d\d|[1-9]?\d)(?:\.|$)){4}"
@@ -98,7 +98,7 @@ def trouble_with_own_path(path: str) -> str | None:
     """Say what is wrong with *path*, which may also be one inside the capsule."""
     if not is_own_path(path):
         return trouble_with_path(path)
-    return "it leads out of the capsule" if ".." in path.split("/") else _with_text(path)
+    return "it leads out of the capsule" if ".." in path.split("/") else trouble_with_text(path)
 
 
 def trouble_with_written_path(path: str) -> str | None:
@@ -116,7 +116,16 @@ def trouble_with_path(path: str) -> str | None:
         return "it goes up with .."
     if "*" in path or "?" in path:
         return "a path has no wildcards: it covers all that lies beneath it"
-    return _with_text(path)
+    return trouble_with_text(path)
+
+
+def trouble_with_text(path: str) -> str | None:
+    """Say what is wrong with *path* as a text that is shown and recorded."""
+    if re.search(_CONTROLS, path):
+        return "it holds control characters, or bytes that are no text"
+    if len(path) > _LONGEST_PATH:
+        return f"it is longer than {_LONGEST_PATH} characters"
+    return None
 
 
 def trouble_with_host(host: str) -> str | None:
@@ -143,14 +152,6 @@ def trouble_with_variable(name: str) -> str | None:
         return "the name of a variable is made of letters, digits and underscores"
     if is_refused_variable(name):
         return "no capsule gets the caller's value of it"
-    return None
-
-
-def _with_text(path: str) -> str | None:
-    if re.search(_CONTROLS, path):
-        return "it holds control characters"
-    if len(path) > _LONGEST_PATH:
-        return f"it is longer than {_LONGEST_PATH} characters"
     return None
 
 

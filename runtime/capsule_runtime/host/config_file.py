@@ -21,8 +21,13 @@ def config_path() -> Path | None:
     """Return where config.toml is: CAPSULE_CONFIG, or in the platform's config directory.
 
     None for a caller without a home, who has no such directory.
+
+    Raises:
+        UsageError: E-CFG-005, CAPSULE_CONFIG is no name in UTF-8.
     """
     if given := os.environ.get(CONFIG_VARIABLE):
+        if not given.isprintable():
+            raise UsageError("E-CFG-005", f"{CONFIG_VARIABLE} names no usable file: {given!r}")
         return Path(os.path.abspath(given))
     # What platformdirs would say; importing it takes longer than all else that is done here.
     bases = (os.environ.get("XDG_CONFIG_HOME", ""), os.path.expanduser("~/.config"))
@@ -87,5 +92,9 @@ def _check_is_ours(path: Path, found: os.stat_result) -> None:
 
 
 def _unreadable(path: Path, why: str) -> UsageError:
-    named = f"{CONFIG_VARIABLE} names it." if os.environ.get(CONFIG_VARIABLE) else ""
+    named = (
+        f"{CONFIG_VARIABLE} names it: correct it, or unset it."
+        if os.environ.get(CONFIG_VARIABLE)
+        else ""
+    )
     return UsageError("E-CFG-005", f"{path} cannot be read: {why}", named)
