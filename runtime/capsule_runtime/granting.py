@@ -128,10 +128,10 @@ def taken_over(grants: Grants) -> dict[str, str]:
     return {name: os.environ[name] for name in names if name in os.environ}
 
 
-def caveats_of_grants(grants: Grants, env: Mapping[str, str]) -> list[str]:
-    """Return what a person should know about *grants*, when the harness is given *env*."""
-    caveats: list[str] = []
-    if grants.hosts:
+def caveats_of_grants(standing: Standing, env: Mapping[str, str]) -> list[str]:
+    """Return what a person should know about what is asked and granted; *env* is given as well."""
+    caveats, grants = list[str](), standing.grants
+    if any(item.kind == "host" for item in standing.granted_by):
         caveats.append("hosts: nothing holds the harness to them; the network is open")
     if grants.secrets:
         caveats.append(f"the harness itself holds these secrets: {', '.join(grants.secrets)}")

@@ -199,7 +199,7 @@ def caveats_of(ready: Ready) -> tuple[str, ...]:
     caveats = ["advisory: the harness has your user's rights on files and network"]
     if ready.capsule.manifest.workdir.mode == "ro":
         caveats.append("the capsule promises to only read the work directory; nothing enforces it")
-    caveats += caveats_of_grants(ready.grants, ready.env)
+    caveats += caveats_of_grants(ready.standing, ready.env)
     return tuple(caveats)
 
 
