@@ -23,6 +23,7 @@ if TYPE_CHECKING:
         HostError,
         ManifestError,
         StoreError,
+        TrustError,
         UsageError,
     )
     from capsule_runtime.events import (
@@ -112,6 +113,7 @@ __all__ = [
     "ThinkingFrame",
     "ToolCall",
     "ToolResult",
+    "TrustError",
     "TurnEnd",
     "TurnFailed",
     "Usage",
@@ -143,6 +145,7 @@ _HOMES = {
         "HostError",
         "ManifestError",
         "StoreError",
+        "TrustError",
         "UsageError",
     ),
     "events": (

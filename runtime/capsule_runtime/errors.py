@@ -5,6 +5,7 @@
     * `ManifestError`: the author's capsule.toml is wrong
     * `HarnessError`: the agent program cannot be started or spoken to
     * `ContainmentError`: the wall that was asked for cannot be had
+    * `TrustError`: nobody granted what the capsule asks for, or it has changed since
     * `HostError`: the machine refuses
     * `StoreError`: the log cannot be read or written
 
@@ -57,6 +58,12 @@ class ContainmentError(CapsuleError):
     """Raised when the containment that was asked for cannot be had here."""
 
     exit_status = 6
+
+
+class TrustError(CapsuleError):
+    """Raised when a capsule asks for what nobody granted, or is not what was trusted."""
+
+    exit_status = 7
 
 
 class HostError(CapsuleError):

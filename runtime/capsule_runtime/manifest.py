@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-import difflib
-import re
-import tomllib
-from collections.abc import Mapping
-from typing import Annotated, Any, Literal, NoReturn, get_args, get_origin, get_type_hints
+from typing import Annotated, Any, Literal
 
 import msgspec
 from msgspec import Meta, Struct, field
 
+from capsule_runtime.core.capability_forms import troubles
+from capsule_runtime.core.grants import Capabilities
 from capsule_runtime.core.units import DURATION_PATTERN, SIZE_PATTERN, parse_duration, parse_size
 from capsule_runtime.errors import ManifestError
+from capsule_runtime.toml_file import Codes, Tables, TomlFile
 
 MANIFEST_NAME = "capsule.toml"
 
@@ -101,6 +100,8 @@ class Manifest(Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=Tr
     description: str = ""
     workdir: Workdir = field(default_factory=Workdir)
     limits: Limits = field(default_factory=Limits)
+    capabilities: Capabilities = field(default_factory=Capabilities)
+    """What the capsule needs beyond its own folder and the work directory; the caller grants it."""
 
 
 def parse_manifest(text: str, path: str) -> Manifest:
@@ -109,16 +110,11 @@ def parse_manifest(text: str, path: str) -> Manifest:
     Raises:
         ManifestError: it is not TOML, or says what no manifest may say; names file, line and key.
     """
-    try:
-        raw = tomllib.loads(text)
-    except (ValueError, RecursionError) as exc:  # also numbers and nesting beyond all measure
-        raise ManifestError(
-            "E-MAN-001", f"{path}: {exc}", "See `capsule init` for a sample."
-        ) from exc
-    try:
-        return msgspec.convert(raw, Manifest)
-    except msgspec.ValidationError as exc:
-        _refuse(str(exc), raw, text, path, _TABLES)
+    file = _file(text, path, _TABLES)
+    manifest = file.parse(Manifest)
+    for trouble in troubles(manifest.capabilities, of_manifest=True):
+        file.refuse_value(("capabilities", *trouble.key), trouble.value, trouble.what)
+    return manifest
 
 
 def convert_config(config: dict[str, Any], kind: type[Struct], path: str, text: str = "") -> Struct:
@@ -133,82 +129,34 @@ def convert_config(config: dict[str, Any], kind: type[Struct], path: str, text: 
         problem = str(exc) if " - at `$" in str(exc) else f"{exc} - at `$`"
         raw = {"harness": {"config": config}}
         problem = problem.replace("`$", "`$.harness.config")
-        _refuse(problem, raw, text, path, {"harness.config": kind})
+        _file(text, path, {"harness.config": kind}).refuse(problem, raw)
 
 
-_Tables = Mapping[str, type[Struct]]
-_TABLES: _Tables = {
+_CODES = Codes(ManifestError, "E-MAN-001", "E-MAN-002", "E-MAN-003", "E-MAN-004")
+_TABLES: Tables = {
     "": Manifest,
     "harness": Harness,
     "workdir": Workdir,
     "limits": Limits,
     "limits.idle": Idle,
+    "capabilities": Capabilities,
 }
 
 
-def _refuse(problem: str, raw: dict[str, Any], text: str, path: str, tables: _Tables) -> NoReturn:
-    """Say *problem*, which msgspec found in *raw*, in terms of the file."""
-    what, _, where = problem.partition(" - at ")
-    table = where.strip("`").removeprefix("$").removeprefix(".")
-    if unknown := re.match(r"Object contains unknown field `(.+)`", what):
-        name, known = unknown[1], tables[table].__struct_fields__ if table in tables else ()
-        near = difflib.get_close_matches(name, known, n=1)
-        hint = f"Did you mean {near[0]!r}?" if near else f"Known here: {', '.join(known)}."
-        key = f"{table}.{name}" if table else name
-        raise ManifestError("E-MAN-002", f"{_place(text, path, key)}: unknown key {key!r}", hint)
-    if missing := re.match(r"Object missing required field `(.+)`", what):
-        key = f"{table}.{missing[1]}" if table else missing[1]
-        hint = f"Begin a table [{key}]." if key in tables else f"Write {missing[1]} = … there."
-        raise ManifestError("E-MAN-003", f"{_place(text, path, table)}: {key!r} is missing", hint)
-    what = "it is not written right" if "matching regex" in what else what
-    given = f"{table} = {_value_at(raw, table)!r}"
-    raise ManifestError(
-        "E-MAN-004", f"{_place(text, path, table)}: {given}: {what}", _hint_for(table, tables)
-    )
+def _file(text: str, path: str, tables: Tables) -> TomlFile:
+    return TomlFile(text, path, tables, _CODES, _hint_for, "See `capsule init` for a sample.")
 
 
-def _value_at(raw: dict[str, Any], key: str) -> object:
-    """Return the value at *key*, such as `limits.wall` or `harness.command[1]`."""
-    value: Any = raw
-    for part in re.findall(r"[^.\[\]]+", key):
-        value = value[int(part) if part.isdecimal() else part]
-    return value
-
-
-def _hint_for(key: str, tables: _Tables) -> str:
+def _hint_for(key: str) -> str:
     table, _, name = key.rpartition(".")
-    kind = get_type_hints(tables[table]).get(name) if table in tables else None
-    if get_origin(kind) is Literal:
-        return f"One of {', '.join(map(repr, get_args(kind)))}."
     if table == "limits.idle" or key in ("limits.wall", "limits.grace"):
         return 'Durations are written like "90s", "15m" or "1h30m".'
     if key in ("limits.output", "limits.line"):
         return 'Sizes are written like "512KiB", "64MiB" or "2GiB".'
+    if table == "capabilities":
+        return "`capsule explain E-TRU-001` says what a capsule may ask for, and how."
     if key == "name":
         return "A name has up to 64 lower-case letters, digits, dots, dashes and underscores."
     if key == "harness.version":
         return 'A range of versions is written like ">=2.1,<3".'
     return f"`capsule schema manifest` describes {name or 'every key'}."
-
-
-def _place(text: str, path: str, key: str) -> str:
-    """Return *path* and the line of *key*, or else of the nearest table that holds it."""
-    key = re.sub(r"\[.*?\]", "", key)
-    while (line := _line_of(text, key)) is None and key:
-        key = key.rpartition(".")[0]
-    return f"{path}:{line}" if line else path
-
-
-def _line_of(text: str, key: str) -> int | None:
-    """Find the line that sets *key*, a dotted path, or else the one that opens its table."""
-    table, opened = "", None if key or not text else 1
-    for number, line in enumerate(text.splitlines(), 1):
-        if header := re.match(r"\s*\[\[?\s*([^\]]+?)\s*\]", line):
-            table = re.sub(r"\s*\.\s*|\"|'", lambda m: "." if "." in m[0] else "", header[1])
-        elif entry := re.match(r"\s*([\w.\"'-]+)\s*=", line):
-            found = f"{table}.{entry[1]}".strip(".").replace('"', "").replace("'", "")
-            if found == key:
-                return number
-        if table == key and opened is None:
-            opened = number
-    return opened

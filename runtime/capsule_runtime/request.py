@@ -10,15 +10,23 @@ from pathlib import Path
 from msgspec import Struct
 
 from capsule_runtime.core.facts import AttemptStarted, Created
+from capsule_runtime.core.grants import Capabilities, Grants, Tier
 from capsule_runtime.errors import ContainmentError, UsageError
+from capsule_runtime.granting import (
+    Asks,
+    Standing,
+    caveats_of_grants,
+    refuse_missing,
+    standing_of,
+    taken_over,
+)
 from capsule_runtime.host.capsule import Capsule, Launch, Task, load_capsule, plan_launch
 from capsule_runtime.host.rows import ContextRow
 from capsule_runtime.host.state import default_state, places_of
 from capsule_runtime.messages import Message
 
-TIERS = ("sealed", "scoped", "advisory")
 _WORKDIR_HINT = "Name one with --workdir."
-TIER = "advisory"
+TIER: Tier = "advisory"
 """The tier that runs get: the environment is built from nothing, the tree is buried, no walls."""
 
 
@@ -39,6 +47,23 @@ class RunRequest:
     """Lowers the manifest's wall limit; it never raises it."""
     containment: str | None = None
     """The weakest tier that will do: sealed, scoped or advisory. None means scoped."""
+    grants: tuple[str, ...] = ()
+    """What the capsule gets if it asks for it, each as KIND=VALUE, such as read=/usr/share/dict."""
+
+
+@dataclass(frozen=True, slots=True)
+class Draft:
+    """A request whose capsule was read; whether it gets what it asks for is not settled."""
+
+    capsule: Capsule
+    request: RunRequest
+    workdir: Path
+    limits: dict[str, float]
+
+    @property
+    def asks(self) -> bool:
+        """Tell whether it asks for anything: then all of its folder is to be read."""
+        return self.capsule.manifest.capabilities != Capabilities()
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,6 +74,17 @@ class Ready:
     request: RunRequest
     workdir: Path
     limits: dict[str, float]
+    standing: Standing
+
+    @property
+    def grants(self) -> Grants:
+        """Return what the run gets beyond its own folder and the work directory."""
+        return self.standing.grants
+
+    @property
+    def env(self) -> dict[str, str]:
+        """Return the variables that the caller gives the harness: taken over, and given."""
+        return {**taken_over(self.grants), **self.request.env}
 
 
 class Plan(Struct, frozen=True):
@@ -64,6 +100,8 @@ class Plan(Struct, frozen=True):
     workdir: str
     workdir_mode: str
     containment: str
+    asks: Asks
+    grants: Grants
     caveats: tuple[str, ...]
     limits: dict[str, float]
     model: str | None
@@ -71,31 +109,57 @@ class Plan(Struct, frozen=True):
     usage: str
 
 
-def check_request(request: RunRequest) -> Ready:
+def check_request(request: RunRequest, state: Path | None = None) -> Ready:
     """Read the capsule and check that it can run here as asked.
 
     Raises:
-        UsageError: no capsule, no such work directory, a bad name.
+        UsageError: no capsule, no such work directory, a bad name, a bad config.toml.
         ManifestError: the manifest is wrong.
         HarnessError: the driver is not installed.
         ContainmentError: the tier cannot be had.
+        TrustError: it asks for what nobody granted.
     """
+    return grant(read_request(request), state)
+
+
+def read_request(request: RunRequest) -> Draft:
+    """Read the capsule of *request*, and check what needs no grants. Raises as `check_request`."""
     capsule = load_capsule(request.capsule)
-    _check_tier(request.containment or "scoped")
     workdir = _workdir(request.workdir)
     limits = capsule.manifest.limits.in_units()
     if request.wall_seconds is not None:
         limits["wall_seconds"] = min(limits["wall_seconds"], request.wall_seconds)
-    return Ready(capsule, request, workdir, limits)
+    return Draft(capsule, request, workdir, limits)
 
 
-def plan_run(request: RunRequest, state: Path | None = None) -> Plan:
+def grant(draft: Draft, state: Path | None = None) -> Ready:
+    """Check that *draft* gets what it asks for. Raises as `check_request` does."""
+    ready = _settled(draft, state)
+    _check_tier(ready.standing)
+    refuse_missing(ready.capsule, ready.standing)
+    return ready
+
+
+def _settled(draft: Draft, state: Path | None) -> Ready:
+    request = draft.request
+    standing = standing_of(
+        draft.capsule, request.grants, request.containment, state or default_state()
+    )
+    return Ready(draft.capsule, request, draft.workdir, draft.limits, standing)
+
+
+def plan_run(request: RunRequest, state: Path | None = None, *, in_any_tier: bool = False) -> Plan:
     """Return what `start` would do with *request*; start nothing and write nothing.
 
+    What nobody granted stands in the plan. With *in_any_tier* a tier that cannot be had is no
+    matter.
+
     Raises:
-        CapsuleError: the same that `start` would raise.
+        CapsuleError: the same that `start` would raise, but for what nobody granted.
     """
-    ready = check_request(request)
+    ready = _settled(read_request(request), state)
+    if not in_any_tier:
+        _check_tier(ready.standing)
     capsule, manifest = ready.capsule, ready.capsule.manifest
     places = places_of(state or default_state(), "RUN", "CONTEXT", ready.workdir)
     task = Task(
@@ -103,7 +167,7 @@ def plan_run(request: RunRequest, state: Path | None = None) -> Plan:
         context=request.context or "CONTEXT",
         message=request.message,
         args=request.args,
-        env=request.env,
+        env=ready.env,
         model=request.model,
         session=None,
         memory=None,
@@ -116,10 +180,12 @@ def plan_run(request: RunRequest, state: Path | None = None) -> Plan:
         folder=str(capsule.folder),
         driver=manifest.harness.driver,
         argv=launch.argv,
-        env={name: _origin(name, request.env, launch.plan.env) for name in sorted(launch.env)},
+        env={name: _origin(name, ready, launch.plan.env) for name in sorted(launch.env)},
         workdir=str(ready.workdir),
         workdir_mode=manifest.workdir.mode,
         containment=TIER,
+        asks=ready.standing.asks,
+        grants=ready.grants,
         caveats=caveats_of(ready),
         limits=ready.limits,
         model=request.model or manifest.harness.model,
@@ -133,6 +199,7 @@ def caveats_of(ready: Ready) -> tuple[str, ...]:
     caveats = ["advisory: the harness has your user's rights on files and network"]
     if ready.capsule.manifest.workdir.mode == "ro":
         caveats.append("the capsule promises to only read the work directory; nothing enforces it")
+    caveats += caveats_of_grants(ready.standing, ready.env)
     return tuple(caveats)
 
 
@@ -151,6 +218,7 @@ def created_run(
         context_uuid=context.uuid,
         message=ready.request.message,
         workdir=str(ready.workdir),
+        digest=ready.standing.asks.digest,
     )
 
 
@@ -172,6 +240,7 @@ def attempt_started(
         limits=ready.limits,
         model=ready.request.model or harness.model,
         session=session,
+        grants=ready.grants,
     )
 
 
@@ -190,20 +259,20 @@ def _workdir(given: Path) -> Path:
     return workdir
 
 
-def _origin(name: str, given: Mapping[str, str], planned: Mapping[str, str]) -> str:
-    if name in given:
+def _origin(name: str, ready: Ready, planned: Mapping[str, str]) -> str:
+    if name in ready.request.env:
         return "caller"
+    if name in ready.env:
+        return "secret of the caller" if name in ready.grants.secrets else "caller, as granted"
     return "driver" if name in planned else "runtime"
 
 
-def _check_tier(floor: str) -> None:
-    if floor not in TIERS:
-        raise UsageError(
-            "E-USE-012", f"{floor!r} is not a containment tier; the tiers are {', '.join(TIERS)}"
-        )
-    if floor != TIER:
+def _check_tier(standing: Standing) -> None:
+    if any(item.kind == "tier" for item in standing.missing):
+        return  # what is missing is refused, and named as such
+    if standing.floor != TIER:
         raise ContainmentError(
             "E-CAP-001",
-            f"containment {floor!r} cannot be had: this version enforces no walls on files or network",
+            f"containment {standing.floor!r} cannot be had: this version enforces no walls on files or network",
             "Pass --containment advisory to run with your user's own rights.",
         )

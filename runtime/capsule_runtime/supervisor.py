@@ -37,11 +37,13 @@ from capsule_runtime.host.state import default_state, doorbell, places_of, warde
 from capsule_runtime.host.store import Store, open_store
 from capsule_runtime.recovery import recover
 from capsule_runtime.request import (
+    Draft,
     Ready,
     RunRequest,
     attempt_started,
-    check_request,
     created_run,
+    grant,
+    read_request,
 )
 
 URGENT_GRACE_SECONDS = 4.0
@@ -73,9 +75,10 @@ class Supervisor:
             ManifestError: the manifest is wrong.
             HarnessError: the driver or the harness's program is not here.
             ContainmentError: the tier cannot be had.
+            TrustError: the capsule asks for what nobody granted.
             StoreError: the log cannot be written.
         """
-        ready = check_request(request)
+        ready = await self._ready(read_request(request))
         run, context = new_id("run"), self._context_for(ready)
         places = places_of(self._store.state, run, context.uuid, ready.workdir)
         session = context.session if ready.capsule.driver.describe().resumes else None
@@ -84,7 +87,7 @@ class Supervisor:
             context=context.name,
             message=request.message,
             args=request.args,
-            env=request.env,
+            env=ready.env,
             model=request.model,
             session=session,
             memory=context.memory,
@@ -147,6 +150,11 @@ class Supervisor:
                 await work()
         finally:
             self._shelters.discard(shelter)
+
+    async def _ready(self, draft: Draft) -> Ready:
+        if draft.asks:  # its whole folder is read: not where the other runs are waited for
+            return await anyio.to_thread.run_sync(grant, draft, self._store.state)
+        return grant(draft, self._store.state)
 
     def _context_for(self, ready: Ready) -> ContextRow:
         name, driver = ready.request.context, ready.capsule.manifest.harness.driver

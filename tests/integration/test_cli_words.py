@@ -272,7 +272,7 @@ def test_explain_prints_the_long_form_of_a_code(
     assert " ".join(remedy.split()) == known.remedy
 
 
-@pytest.mark.parametrize("subject", ["manifest", "events", "frames", "facts", "result"])
+@pytest.mark.parametrize("subject", ["manifest", "config", "events", "frames", "facts", "result"])
 def test_schemas_are_json_schemas(subject: str, capfd: pytest.CaptureFixture[str]) -> None:
     assert main(["schema", subject]) == 0
     schema = json.loads(capfd.readouterr().out)

@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from msgspec import Struct
 
 from capsule_runtime import Manifest, ManifestError, parse_manifest
+from capsule_runtime.core.grants import Capabilities
 from capsule_runtime.manifest import (
     Harness,
     Idle,
@@ -53,6 +54,14 @@ first_token = "1m"
 streaming = "2m"
 tool = "3m"
 rate_limited = "4m"
+
+[capabilities]
+read = ["~/models", "./data"]
+write = ["/var/cache/demo"]
+hosts = ["example.org", "*.example.org:8443"]
+env = ["EDITOR"]
+secrets = ["DEMO_TOKEN"]
+containment = "advisory"
 """
 TABLES: dict[str, type[Struct]] = {
     "": Manifest,
@@ -60,6 +69,7 @@ TABLES: dict[str, type[Struct]] = {
     "workdir": Workdir,
     "limits": Limits,
     "limits.idle": Idle,
+    "capabilities": Capabilities,
 }
 
 
@@ -109,6 +119,14 @@ def test_every_key_is_read() -> None:
         ),
         workdir=Workdir("ro"),
         limits=Limits("1h30m", "500ms", "1GiB", "64KiB", Idle("1m", "2m", "3m", "4m")),
+        capabilities=Capabilities(
+            read=("~/models", "./data"),
+            write=("/var/cache/demo",),
+            hosts=("example.org", "*.example.org:8443"),
+            env=("EDITOR",),
+            secrets=("DEMO_TOKEN",),
+            containment="advisory",
+        ),
     )
 
 
@@ -271,6 +289,28 @@ def test_a_missing_key_is_named_with_the_line_of_its_table(
             LEAST.replace("demo", "My Capsule"),
             "capsule.toml:1: name = 'My Capsule': it is not written right",
             "A name has up to 64",
+        ),
+        (
+            LEAST + '[capabilities]\nread = ["/a", "b"]\n',
+            "capsule.toml:5: capabilities.read[1] = 'b': it is neither absolute nor begins with ~/",
+            "`capsule explain E-TRU-001`",
+        ),
+        (
+            LEAST + '[capabilities]\nwrite = ["./cache"]\n',
+            "capsule.toml:5: capabilities.write[0] = './cache': a capsule never writes into its own"
+            " folder: it would not be what was trusted",
+            "`capsule explain E-TRU-001`",
+        ),
+        (
+            LEAST + '[capabilities]\nenv = ["LD_PRELOAD"]\n',
+            "capsule.toml:5: capabilities.env[0] = 'LD_PRELOAD': no capsule gets the caller's value"
+            " of it",
+            "`capsule explain E-TRU-001`",
+        ),
+        (
+            LEAST + '[capabilities]\ncontainment = "none"\n',
+            "capsule.toml:5: capabilities.containment = 'none': Invalid enum value 'none'",
+            "One of 'sealed', 'scoped', 'advisory'.",
         ),
         (
             LEAST + "[[limits]]\n",

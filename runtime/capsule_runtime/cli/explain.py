@@ -67,10 +67,8 @@ def _plan_for(folder: Path) -> object:
     from capsule_runtime.messages import Message
     from capsule_runtime.request import RunRequest, plan_run
 
-    request = RunRequest(
-        capsule=folder, message=Message("", ()), workdir=to_absolute("."), containment="advisory"
-    )
-    return plan_run(request)
+    request = RunRequest(capsule=folder, message=Message("", ()), workdir=to_absolute("."))
+    return plan_run(request, in_any_tier=True)
 
 
 async def _start_of(name: str) -> object:

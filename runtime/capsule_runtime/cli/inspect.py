@@ -142,6 +142,7 @@ def _page(result: Result, task: str) -> Shown:
         "driver": result.driver,
         "model": result.model,
         "containment": result.containment,
+        "grants": result.grants,
         "context": result.context,
         "session": result.session,
         "workdir": result.workdir,

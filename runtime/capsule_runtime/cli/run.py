@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from typing import Any, NamedTuple
 
 import click
@@ -35,6 +36,7 @@ class _Given(NamedTuple):
     result: str | None
     detach: bool
     containment: str | None
+    grants: tuple[str, ...]
     explain: bool
     as_json: bool
 
@@ -111,6 +113,15 @@ class _RunCommand(click.Command):
     type=click.Choice(["sealed", "scoped", "advisory"]),
     help="The weakest walls that will do.",
 )
+@click.option(
+    "--grant",
+    "grants",
+    multiple=True,
+    callback=not_empty,
+    metavar="KIND=VALUE",
+    help="Give the capsule what it asks for: read=PATH, write=PATH, host=NAME, env=NAME, "
+    "secret=NAME or tier=advisory. May be repeated.",
+)
 @click.option("--explain", is_flag=True, help="Print what would be done, and do nothing.")
 @click.option("--json", "as_json", is_flag=True, help="With --explain: print JSON.")
 @click.pass_context
@@ -128,6 +139,10 @@ def run_command(ctx: click.Context, /, **options: Any) -> int:
         write_json(plan) if given.as_json else write_stdout(outline(plan))
         return 0
     result = find_result_path(given.result) if given.result else None
+    if os.isatty(0) and os.isatty(2):
+        from capsule_runtime.cli.trusting import offer_trust  # most runs have nobody to ask
+
+        offer_trust(request)
     wishes = Wishes(given.format, given.wait, result)
     return leave_running(request, wishes) if given.detach else run_here(request, wishes)
 
@@ -162,4 +177,5 @@ def _request(given: _Given, harness_words: tuple[str, ...]) -> RunRequest:
         env=parse_variables(given.variables),
         wall_seconds=given.timeout,
         containment=given.containment,
+        grants=given.grants,
     )

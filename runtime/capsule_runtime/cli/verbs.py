@@ -34,6 +34,7 @@ _VERBS = {
     "wait": _Verb("attach", "Wait until a run has ended."),
     "interrupt": _Verb("stop", "Ask a run to stop, and give it time to."),
     "kill": _Verb("stop", "End a run now, with all its processes."),
+    "trust": _Verb("trust", "Let a capsule, as it is now, have what it asks for."),
     "init": _Verb("init", "Write a capsule to start from."),
     "drivers": _Verb("drivers", "List the harnesses that can be driven."),
     "explain": _Verb("explain", "Explain an error code, a run or a capsule."),

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from msgspec import Struct
 
+from capsule_runtime.core.grants import Grants
 from capsule_runtime.core.outcome import Outcome, Reason
 from capsule_runtime.events import Event
 from capsule_runtime.manifest import Manifest
@@ -26,6 +27,8 @@ class Created(Struct, frozen=True, tag_field="fact", tag="created", omit_default
     context_uuid: str
     message: Message
     workdir: str
+    digest: str | None = None
+    """Of the capsule's folder before the launch, if the capsule asks for anything."""
 
 
 class AttemptStarted(
@@ -45,6 +48,8 @@ class AttemptStarted(
     limits: dict[str, float]
     model: str | None = None
     session: str | None = None
+    grants: Grants = Grants()
+    """What it gets beyond the capsule's folder and the work directory; names, never values."""
 
 
 class Launched(Struct, frozen=True, tag_field="fact", tag="launched"):

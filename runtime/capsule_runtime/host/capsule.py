@@ -173,6 +173,8 @@ def _environment(
         "HOME": str(places.home),
         "TMPDIR": str(places.tmp),
         "TERM": "dumb",
+        # What Python would leave beside an agent's modules would end the trust in the capsule.
+        "PYTHONDONTWRITEBYTECODE": "1",
         **planned,
         **given,
         "CAPSULE_RUN": run,  # also the mark by which what escaped everything else is found

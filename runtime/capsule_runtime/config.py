@@ -1,0 +1,106 @@
+"""config.toml, the caller's own settings, to `Config`. Unknown keys are refused."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from msgspec import Meta, Struct, field
+
+from capsule_runtime.core.capability_forms import trouble_with_path, troubles
+from capsule_runtime.core.grants import Capabilities, Tier
+from capsule_runtime.errors import UsageError
+from capsule_runtime.toml_file import Codes, Tables, TomlFile
+
+Dollars = str | int | float
+"""An amount as it was written; whoever counts money reads it."""
+Tokens = Annotated[int, Meta(ge=0, le=2**53)]
+
+
+class RunSettings(Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
+    """What holds for every run of this caller."""
+
+    containment: Tier | None = None
+    """The weakest tier that will ever do; no flag and no manifest lowers it."""
+
+
+class DaySettings(Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
+    """What all runs of one day may spend together."""
+
+    usd: Dollars | None = None
+    tokens: Tokens | None = None
+
+
+class SpendSettings(Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
+    """Ceilings beyond one run."""
+
+    day: DaySettings = field(default_factory=DaySettings)
+
+
+class PriceSettings(Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
+    """What a model costs, in dollars per million tokens."""
+
+    input: Dollars | None = None
+    output: Dollars | None = None
+    cache_read: Dollars | None = None
+    cache_write: Dollars | None = None
+    cache_write_1h: Dollars | None = None
+
+
+class Config(Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
+    """The caller's settings, as config.toml has them."""
+
+    run: RunSettings = field(default_factory=RunSettings)
+    grants: Capabilities = field(default_factory=Capabilities)
+    """What every capsule gets that asks for it."""
+    grants_for: dict[str, Capabilities] = field(default_factory=dict[str, Capabilities])
+    """What the capsule in a folder gets. By folder, as its author chooses a capsule's name."""
+    spend: SpendSettings = field(default_factory=SpendSettings)
+    prices: dict[str, PriceSettings] = field(default_factory=dict[str, PriceSettings])
+    """Prices by model, `provider:id`."""
+
+    @property
+    def day_usd(self) -> Dollars | None:
+        """Return what all runs of a day may cost together, in dollars as they were written."""
+        return self.spend.day.usd
+
+    @property
+    def day_tokens(self) -> int | None:
+        """Return how many tokens all runs of a day may use together."""
+        return self.spend.day.tokens
+
+
+_CODES = Codes(UsageError, "E-CFG-001", "E-CFG-002", "E-CFG-003", "E-CFG-004")
+_TABLES: Tables = {
+    "": Config,
+    "run": RunSettings,
+    "grants": Capabilities,
+    "grants_for.*": Capabilities,
+    "spend": SpendSettings,
+    "spend.day": DaySettings,
+    "prices.*": PriceSettings,
+}
+
+
+def parse_config(text: str, path: str) -> Config:
+    """Read the settings *text* of the file *path*.
+
+    Raises:
+        UsageError: it is not TOML, or says what no config.toml may say; names file, line and key.
+    """
+    file = TomlFile(text, path, _TABLES, _CODES, _hint_for, "`capsule schema config` describes it.")
+    config = file.parse(Config)
+    for trouble in troubles(config.grants, of_manifest=False):
+        file.refuse_value(("grants", *trouble.key), trouble.value, trouble.what)
+    for folder, granted in config.grants_for.items():
+        if what := trouble_with_path(folder):
+            file.refuse_value(("grants_for", folder), folder, what, "Name the capsule's folder.")
+        for trouble in troubles(granted, of_manifest=False):
+            key = ("grants_for", folder, *trouble.key)
+            file.refuse_value(key, trouble.value, trouble.what)
+    return config
+
+
+def _hint_for(key: str) -> str:
+    if key.startswith("grants"):
+        return "`capsule explain E-TRU-001` says what can be granted, and how it is written."
+    return "`capsule schema config` describes every key."

@@ -1,0 +1,169 @@
+"""How paths, hosts and names of variables are written where a capsule asks for them."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator
+from typing import NamedTuple
+
+from capsule_runtime.core.grants import KINDS, TIERS, Grants, Item
+
+_MOST = 128
+"""As many of one kind as a person could be asked to look through."""
+_LONGEST_PATH = 4096
+# Patterns are compiled when they are first used: most capsules ask for nothing.
+_CONTROLS = r"[\x00-\x1f\x7f-\x9f\ud800-\udfff]"
+_LABEL = r"[a-z0-9_](?:[a-z0-9_-]{0,61}[a-z0-9_])?"
+_HOST = rf"(?:\*\.)?{_LABEL}(?:\.{_LABEL})*"
+_FOUR_NUMBERS = r"(?:(?:25[0-5]|2[0-4]\d|1\d\d|[1-9]?\d)(?:\.|$)){4}"
+_VARIABLE = r"[A-Za-z_][A-Za-z0-9_]{0,127}"
+_USUAL_PORT = "443"
+
+# What decides which code a program loads, where it connects, or what is ours to set.
+_REFUSED_STARTS = ("LD_", "DYLD_", "PYTHON", "GIT_", "BASH_FUNC_", "CAPSULE_")
+_REFUSED_NAMES = frozenset(
+    """
+    BASH_ENV ENV SHELLOPTS BASHOPTS IFS NODE_OPTIONS NODE_PATH PERL5OPT PERL5LIB RUBYOPT RUBYLIB
+    JAVA_TOOL_OPTIONS JDK_JAVA_OPTIONS _JAVA_OPTIONS GCONV_PATH LOCPATH
+    SSH_AUTH_SOCK GPG_AGENT_INFO DBUS_SESSION_BUS_ADDRESS
+    HOME PATH TMPDIR TERM PWD
+    """.split()
+)
+
+
+class Trouble(NamedTuple):
+    """A value that cannot stand where it stands."""
+
+    key: tuple[str, int]
+    value: str
+    what: str
+
+
+def is_refused_variable(name: str) -> bool:
+    """Tell whether no capsule ever gets the caller's value of the variable *name*."""
+    return (
+        name.startswith(_REFUSED_STARTS)
+        or name in _REFUSED_NAMES
+        or name.upper().endswith("_PROXY")
+    )
+
+
+def is_own_path(path: str) -> bool:
+    """Tell whether *path* is in the capsule's own folder, for which nothing is to be granted."""
+    return path == "." or path.startswith("./")
+
+
+def host_in_one_form(host: str) -> str:
+    """Return *host* in lower case, without a trailing dot and without the usual port."""
+    name, _, port = host.lower().partition(":")
+    name = name.removesuffix(".")
+    return f"{name}:{port}" if port and port != _USUAL_PORT else name
+
+
+def troubles(asked: Grants, *, of_manifest: bool) -> Iterator[Trouble]:
+    """Yield what is wrong with the form of *asked*; a manifest may also name its own folder."""
+    forms: dict[str, Callable[[str], str | None]] = {
+        "read": trouble_with_own_path if of_manifest else trouble_with_path,
+        "write": trouble_with_written_path if of_manifest else trouble_with_path,
+        "hosts": trouble_with_host,
+        "env": trouble_with_variable,
+        "secrets": trouble_with_variable,
+    }
+    for field, trouble_with in forms.items():
+        values: tuple[str, ...] = getattr(asked, field)
+        if len(values) > _MOST:
+            yield Trouble(
+                (field, _MOST), values[_MOST], f"it is one more than the {_MOST} there may be"
+            )
+        for index, value in enumerate(values):
+            if what := trouble_with(value):
+                yield Trouble((field, index), value, what)
+
+
+def parse_item(word: str) -> Item:
+    """Return what a word such as `read=/usr/share/dict` grants.
+
+    Raises:
+        ValueError: it grants nothing that there is.
+    """
+    kind, has_value, value = word.partition("=")
+    if kind not in KINDS or not has_value:
+        raise ValueError(f"{word!r} is no grant; write KIND=VALUE with one of {', '.join(KINDS)}")
+    if what := _FORMS[kind](value):
+        raise ValueError(f"{word!r}: {what}")
+    return Item(kind, host_in_one_form(value) if kind == "host" else value)
+
+
+def trouble_with_own_path(path: str) -> str | None:
+    """Say what is wrong with *path*, which may also be one inside the capsule."""
+    if not is_own_path(path):
+        return trouble_with_path(path)
+    return "it leads out of the capsule" if ".." in path.split("/") else trouble_with_text(path)
+
+
+def trouble_with_written_path(path: str) -> str | None:
+    """Say what is wrong with *path*, which a manifest wants to write to."""
+    if is_own_path(path):
+        return "a capsule never writes into its own folder: it would not be what was trusted"
+    return trouble_with_path(path)
+
+
+def trouble_with_path(path: str) -> str | None:
+    """Say what is wrong with *path*, which a capsule wants and does not own."""
+    if not path.startswith(("/", "~/")) and path != "~":
+        return "it is neither absolute nor begins with ~/"
+    if ".." in path.split("/"):
+        return "it goes up with .."
+    if "*" in path or "?" in path:
+        return "a path has no wildcards: it covers all that lies beneath it"
+    return trouble_with_text(path)
+
+
+def trouble_with_text(path: str) -> str | None:
+    """Say what is wrong with *path* as a text that is shown and recorded."""
+    if re.search(_CONTROLS, path):
+        return "it holds control characters, or bytes that are no text"
+    if len(path) > _LONGEST_PATH:
+        return f"it is longer than {_LONGEST_PATH} characters"
+    return None
+
+
+def trouble_with_host(host: str) -> str | None:
+    """Say what is wrong with *host*: a name or an IPv4 address, maybe with a port."""
+    name, has_port, port = host.lower().partition(":")
+    name = name.removesuffix(".")
+    if has_port and not (re.fullmatch(r"[1-9]\d{0,4}", port) and int(port) < 65536):
+        return "a port is a number from 1 to 65535"
+    if not name.isascii():
+        return "write the name as it stands in DNS, with xn--"
+    if not re.fullmatch(_HOST, name) or len(name) > 253:
+        return "a host is a name or an IPv4 address, maybe with a port, maybe with one leading *."
+    if name.startswith("*.") and name.count(".") < 2:
+        return "*. needs at least two names behind it"
+    last = name.rpartition(".")[2]
+    if re.match(r"\d+$|0x", last) and not re.fullmatch(_FOUR_NUMBERS, name):
+        return "an IPv4 address is four numbers from 0 to 255"
+    return None
+
+
+def trouble_with_variable(name: str) -> str | None:
+    """Say what is wrong with *name*, a variable of the caller's environment."""
+    if not re.fullmatch(_VARIABLE, name):
+        return "the name of a variable is made of letters, digits and underscores"
+    if is_refused_variable(name):
+        return "no capsule gets the caller's value of it"
+    return None
+
+
+def _trouble_with_tier(tier: str) -> str | None:
+    return None if tier in TIERS else f"the tiers are {', '.join(TIERS)}"
+
+
+_FORMS: dict[str, Callable[[str], str | None]] = {
+    "read": trouble_with_path,
+    "write": trouble_with_path,
+    "host": trouble_with_host,
+    "env": trouble_with_variable,
+    "secret": trouble_with_variable,
+    "tier": _trouble_with_tier,
+}
