@@ -11,7 +11,7 @@ from capsule_runtime.core.facts import Said as SaidFact
 from capsule_runtime.core.journal import Append
 from support.client import Client
 from support.plays import Play, Said, perform, plays
-from support.script import Script, is_sound
+from support.script import is_sound
 
 
 @given(plays)
@@ -115,7 +115,7 @@ def test_nothing_is_asked_twice_and_nothing_after_the_end(play: Play) -> None:
 
 @given(plays)
 def test_a_log_does_not_depend_on_how_events_were_batched(play: Play) -> None:
-    together, one_by_one = Script(), Script()
+    together, one_by_one = play.script(), play.script()
 
     for step in play.steps:
         perform(step, together)
