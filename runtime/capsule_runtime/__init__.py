@@ -22,6 +22,7 @@ if TYPE_CHECKING:
         HarnessError,
         HostError,
         ManifestError,
+        SpendError,
         StoreError,
         UsageError,
     )
@@ -100,6 +101,7 @@ __all__ = [
     "Send",
     "Session",
     "Sleep",
+    "SpendError",
     "StatusFrame",
     "StoreError",
     "Suspend",
@@ -142,6 +144,7 @@ _HOMES = {
         "HarnessError",
         "HostError",
         "ManifestError",
+        "SpendError",
         "StoreError",
         "UsageError",
     ),

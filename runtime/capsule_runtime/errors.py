@@ -5,6 +5,7 @@
     * `ManifestError`: the author's capsule.toml is wrong
     * `HarnessError`: the agent program cannot be started or spoken to
     * `ContainmentError`: the wall that was asked for cannot be had
+    * `SpendError`: a ceiling leaves nothing to spend
     * `HostError`: the machine refuses
     * `StoreError`: the log cannot be read or written
 
@@ -57,6 +58,12 @@ class ContainmentError(CapsuleError):
     """Raised when the containment that was asked for cannot be had here."""
 
     exit_status = 6
+
+
+class SpendError(CapsuleError):
+    """Raised when a ceiling leaves nothing to spend, so that nothing is started."""
+
+    exit_status = 3
 
 
 class HostError(CapsuleError):

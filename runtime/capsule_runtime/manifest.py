@@ -11,6 +11,8 @@ from typing import Annotated, Any, Literal, NoReturn, get_args, get_origin, get_
 import msgspec
 from msgspec import Meta, Struct, field
 
+from capsule_runtime.core.ceilings import Ceilings
+from capsule_runtime.core.money import parse_usd
 from capsule_runtime.core.units import DURATION_PATTERN, SIZE_PATTERN, parse_duration, parse_size
 from capsule_runtime.errors import ManifestError
 
@@ -92,6 +94,32 @@ class Limits(Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True
         }
 
 
+Allowance = Annotated[int, Meta(ge=0, le=2**53)]
+
+
+class Spending(Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
+    """What a run may spend before it is stopped. The lower of this and the caller's holds."""
+
+    usd: str | int | float | None = None
+    """Dollars, to six decimals: "1.50", 1.5 or 2."""
+    tokens: Allowance | None = None
+    """Read and written, cached ones included."""
+    turns: Allowance | None = None
+    """Answers of the model."""
+    tool_calls: Allowance | None = None
+    on_unmetered: Literal["refuse", "allow"] = "refuse"
+    """What becomes of a ceiling on usd or tokens that nobody can hold."""
+
+    def __post_init__(self) -> None:
+        if self.usd is not None:
+            parse_usd(self.usd)
+
+    def ceilings(self) -> Ceilings:
+        """Return the ceilings, dollars in micro-dollars."""
+        usd = None if self.usd is None else parse_usd(self.usd)
+        return Ceilings(usd, self.tokens, self.turns, self.tool_calls, self.on_unmetered)
+
+
 class Manifest(Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
     """A capsule, as its author describes it."""
 
@@ -101,6 +129,7 @@ class Manifest(Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=Tr
     description: str = ""
     workdir: Workdir = field(default_factory=Workdir)
     limits: Limits = field(default_factory=Limits)
+    spend: Spending = field(default_factory=Spending)
 
 
 def parse_manifest(text: str, path: str) -> Manifest:
@@ -143,6 +172,7 @@ _TABLES: _Tables = {
     "workdir": Workdir,
     "limits": Limits,
     "limits.idle": Idle,
+    "spend": Spending,
 }
 
 
@@ -184,6 +214,8 @@ def _hint_for(key: str, tables: _Tables) -> str:
         return 'Durations are written like "90s", "15m" or "1h30m".'
     if key in ("limits.output", "limits.line"):
         return 'Sizes are written like "512KiB", "64MiB" or "2GiB".'
+    if key in ("spend", "spend.usd"):
+        return 'Dollars are written like "1.50", 1.5 or 2.'
     if key == "name":
         return "A name has up to 64 lower-case letters, digits, dots, dashes and underscores."
     if key == "harness.version":

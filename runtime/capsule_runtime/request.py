@@ -9,12 +9,16 @@ from pathlib import Path
 
 from msgspec import Struct
 
+from capsule_runtime.core.ceilings import Ceilings, DayCeilings
 from capsule_runtime.core.facts import AttemptStarted, Created
+from capsule_runtime.core.ledger import Spend
+from capsule_runtime.core.terms import NO_CEILINGS, NO_DAY, Terms, terms_of
 from capsule_runtime.errors import ContainmentError, UsageError
 from capsule_runtime.host.capsule import Capsule, Launch, Task, load_capsule, plan_launch
 from capsule_runtime.host.rows import ContextRow
 from capsule_runtime.host.state import default_state, places_of
 from capsule_runtime.messages import Message
+from capsule_runtime.pricing import PriceBook
 
 TIERS = ("sealed", "scoped", "advisory")
 _WORKDIR_HINT = "Name one with --workdir."
@@ -39,6 +43,8 @@ class RunRequest:
     """Lowers the manifest's wall limit; it never raises it."""
     containment: str | None = None
     """The weakest tier that will do: sealed, scoped or advisory. None means scoped."""
+    ceilings: Ceilings = NO_CEILINGS
+    """What the run may spend; the lower of these and the manifest's hold."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,6 +55,12 @@ class Ready:
     request: RunRequest
     workdir: Path
     limits: dict[str, float]
+    terms: Terms
+
+    @property
+    def model(self) -> str | None:
+        """Return the model that is asked for."""
+        return self.request.model or self.capsule.manifest.harness.model
 
 
 class Plan(Struct, frozen=True):
@@ -69,9 +81,13 @@ class Plan(Struct, frozen=True):
     model: str | None
     context: str | None
     usage: str
+    ledger: str
+    spend: Spend
+    ceilings: Ceilings
+    day: DayCeilings
 
 
-def check_request(request: RunRequest) -> Ready:
+def check_request(request: RunRequest, day: DayCeilings = NO_DAY) -> Ready:
     """Read the capsule and check that it can run here as asked.
 
     Raises:
@@ -86,16 +102,27 @@ def check_request(request: RunRequest) -> Ready:
     limits = capsule.manifest.limits.in_units()
     if request.wall_seconds is not None:
         limits["wall_seconds"] = min(limits["wall_seconds"], request.wall_seconds)
-    return Ready(capsule, request, workdir, limits)
+    usage = capsule.driver.describe().usage
+    terms = terms_of(capsule.manifest.spend.ceilings(), request.ceilings, day, usage)
+    return Ready(capsule, request, workdir, limits, terms)
 
 
-def plan_run(request: RunRequest, state: Path | None = None) -> Plan:
+def plan_run(
+    request: RunRequest,
+    state: Path | None = None,
+    *,
+    day: DayCeilings = NO_DAY,
+    prices: PriceBook | None = None,
+) -> Plan:
     """Return what `start` would do with *request*; start nothing and write nothing.
 
     Raises:
         CapsuleError: the same that `start` would raise.
     """
-    ready = check_request(request)
+    ready = check_request(request, day)
+    terms = ready.terms
+    book = (prices or PriceBook(state)).load() if terms.needs_prices else None
+    terms.check(ready.model, book)
     capsule, manifest = ready.capsule, ready.capsule.manifest
     places = places_of(state or default_state(), "RUN", "CONTEXT", ready.workdir)
     task = Task(
@@ -122,9 +149,13 @@ def plan_run(request: RunRequest, state: Path | None = None) -> Plan:
         containment=TIER,
         caveats=caveats_of(ready),
         limits=ready.limits,
-        model=request.model or manifest.harness.model,
+        model=ready.model,
         context=request.context,
         usage=capsule.driver.describe().usage,
+        ledger=terms.ledger,
+        spend=terms.spend,
+        ceilings=terms.ceilings,
+        day=terms.day,
     )
 
 
@@ -158,7 +189,7 @@ def attempt_started(
     owner: str, ready: Ready, launch: Launch, session: str | None, seq: int, at: str, run: str
 ) -> AttemptStarted:
     """Return the entry that announces the launch."""
-    harness = ready.capsule.manifest.harness
+    harness, terms = ready.capsule.manifest.harness, ready.terms
     return AttemptStarted(
         seq,
         at,
@@ -170,8 +201,12 @@ def attempt_started(
         env_names=tuple(sorted(launch.env)),
         containment=TIER,
         limits=ready.limits,
-        model=ready.request.model or harness.model,
+        model=ready.model,
         session=session,
+        ledger=terms.ledger,
+        spend=terms.spend,
+        ceilings=terms.ceilings,
+        day=terms.day or None,
     )
 
 

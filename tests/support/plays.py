@@ -34,7 +34,6 @@ from capsule_runtime.core.ledger import Ledger
 from support.script import GONE, Script
 from support.stream import Stream
 
-
 NO_CEILINGS = Ceilings()
 
 

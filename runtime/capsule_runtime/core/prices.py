@@ -12,9 +12,9 @@ calls of different tiers), the least and the most bound it.
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from typing import NamedTuple
+from typing import Annotated, NamedTuple
 
-from msgspec import Struct
+from msgspec import Meta, Struct
 
 from capsule_runtime.core.model_names import Pattern, pattern_of, with_dashed_date
 from capsule_runtime.core.money import FREE, UNKNOWN, Cost, bounded, parse_usd
@@ -25,17 +25,20 @@ _LONGEST_NAME = 256
 """Of a model. A harness may say anything, and a price list is searched for it."""
 
 
+Microdollars = Annotated[int, Meta(ge=0)]
+
+
 class Tier(Struct, frozen=True, gc=False):
     """The rate of all tokens of a call whose prompt is longer than *above* tokens."""
 
     above: int
-    rate: int
+    rate: Microdollars
 
 
 class Rate(Struct, frozen=True, omit_defaults=True):
     """Micro-dollars per million tokens. *tiers* ascend; the last one that is reached holds."""
 
-    base: int
+    base: Microdollars
     tiers: tuple[Tier, ...] = ()
 
 

@@ -13,13 +13,12 @@ from collections.abc import Sequence
 from datetime import date
 from decimal import ROUND_CEILING, Decimal
 
-from genai_prices import __version__, types
+from genai_prices import types
 from genai_prices.data import providers
 
 from capsule_runtime.core.model_names import Pattern
 from capsule_runtime.core.prices import Price, Provider, Rate, Row, Tier
 
-VERSION = f"genai-prices {__version__}"
 _MICRODOLLARS = 1_000_000
 _UNTOLD = frozenset({"requests_kcount", "output_reasoning_mtok", "output_citation_mtok"})
 

@@ -8,8 +8,10 @@ from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, field
 
 from capsule_runtime.core.chain import START, Link, Row, forge
+from capsule_runtime.core.day_share import Share
 from capsule_runtime.core.index import IndexRow
 from capsule_runtime.errors import StoreError
+from capsule_runtime.host.reservations import Settlement, settle
 from capsule_runtime.host.rows import ContextRow
 from capsule_runtime.host.statements import QUERIES
 from capsule_runtime.host.store_errors import fence_lost
@@ -44,6 +46,8 @@ class LogTail:
     bell: int
     at_rest: bool
     failure: StoreError | None = None
+    share: Share | None = None
+    """What the run was given of the day when it was created."""
 
     def close(self) -> None:
         """Close the bell. For the store: the writer may still ring it."""
@@ -61,6 +65,7 @@ class Write:
     index: IndexRow | None
     context: ContextRow | None
     done: Done
+    settlement: Settlement | None = None
     after_rest: bool = False
     error: StoreError | None = None
     before: Link = START
@@ -115,6 +120,8 @@ def insert(database: sqlite3.Connection, writes: Sequence[Write]) -> None:
             database.execute(QUERIES["update_run"], asdict(write.index) | {"no": write.tail.no})
         if write.context is not None:
             database.execute(QUERIES["keep_context"], asdict(write.context))
+        if write.settlement is not None:
+            settle(database, write.settlement)
 
 
 def _insert_rows(database: sqlite3.Connection, rows: list[SealedRow]) -> None:

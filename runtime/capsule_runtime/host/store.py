@@ -19,7 +19,9 @@ from typing import Self, TypeVar
 import anyio
 import anyio.to_thread
 
+from capsule_runtime.core.ceilings import DayReached
 from capsule_runtime.core.chain import Row
+from capsule_runtime.core.day_share import Share
 from capsule_runtime.core.index import IndexRow
 from capsule_runtime.errors import StoreError
 from capsule_runtime.host import transactions
@@ -27,6 +29,7 @@ from capsule_runtime.host.connections import Connections, open_readonly, open_wr
 from capsule_runtime.host.event_loop import loop_post
 from capsule_runtime.host.log_tail import Done, LogTail, Write
 from capsule_runtime.host.reader import Reader
+from capsule_runtime.host.reservations import Claim, Settlement
 from capsule_runtime.host.rows import (
     ContextBusy,
     ContextDiffers,
@@ -56,21 +59,34 @@ class Store(Reader):
         self._is_closed = False
 
     async def create_run(
-        self, index: IndexRow, rows: Sequence[Row], context: ContextRow | None
-    ) -> LogTail | ContextBusy | ContextDiffers:
-        """Write the first *rows* of a run, numbered from 1, and own its log.
+        self,
+        index: IndexRow,
+        rows: Sequence[Row],
+        context: ContextRow | None,
+        claim: Claim | None = None,
+    ) -> LogTail | ContextBusy | ContextDiffers | DayReached:
+        """Write the first *rows* of a run, numbered from 1, own its log, and reserve for *claim*.
 
-        A context that is busy, or whose name belongs to another one, refuses: nothing is written.
+        A context that is busy, or whose name belongs to another one, and a day of which nothing is
+        left to claim, refuse: nothing is written.
 
         Raises:
             StoreError: it cannot be written.
         """
-        new = transactions.NewRun(index, rows, context)
+        new = transactions.NewRun(index, rows, context, claim)
         bell = self.bell(index.id)
         made = await self._do(lambda begin: transactions.create_run(begin, bell, new))
         if isinstance(made, LogTail):
             self._tails.add(made)
         return made
+
+    async def reserve(self, claim: Claim) -> Share:
+        """Reserve more of a day for a run, as far as there is more; return what it holds then.
+
+        Raises:
+            StoreError: it cannot be written.
+        """
+        return await self._do(lambda begin: transactions.reserve_more(begin, claim))
 
     async def claim(self, run: str) -> LogTail:
         """Return the end of the log of *run*, which is at rest or whose owner is dead.
@@ -93,6 +109,7 @@ class Store(Reader):
         done: Done,
         *,
         context: ContextRow | None = None,
+        settlement: Settlement | None = None,
     ) -> None:
         """Queue *rows*, with the index and context as they are after them. Return at once.
 
@@ -102,7 +119,7 @@ class Store(Reader):
         Raises:
             ValueError: the rows do not carry the next numbers of the log.
         """
-        write = Write(tail, rows, index, context, done)
+        write = Write(tail, rows, index, context, done, settlement)
         writer = self._need_writer()
         write.reserve()
         writer.put(write)
