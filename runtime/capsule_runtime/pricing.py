@@ -10,7 +10,7 @@ import anyio.to_thread
 
 from capsule_runtime.core.prices import DollarsPerMillion, PriceTable
 from capsule_runtime.errors import UsageError
-from capsule_runtime.host.price_table import load_price_table
+from capsule_runtime.host.price_table import load_price_table, override_rows
 from capsule_runtime.host.state import default_state
 
 NO_OVERRIDES: Mapping[str, DollarsPerMillion] = {}
@@ -24,35 +24,33 @@ class PriceBook:
         state: Path | None = None,
         overrides: Mapping[str, DollarsPerMillion] = NO_OVERRIDES,
     ) -> None:
-        self._cache = (state or default_state()) / "cache" / "prices.msgpack"
-        self._overrides = overrides
-        self._loaded: tuple[date, PriceTable] | None = None
-
-    async def table(self) -> PriceTable:
-        """Return the table; the first time, from a worker thread.
+        """*overrides* go before all other prices.
 
         Raises:
             UsageError: E-USE-042, an override is no price.
         """
+        self._cache = (state or default_state()) / "cache" / "prices.msgpack"
+        self._overrides = overrides
+        try:
+            override_rows(overrides)
+        except ValueError as exc:
+            raise UsageError(
+                "E-USE-042", str(exc), "Dollars per million tokens are written like 1.50."
+            ) from exc
+        self._loaded: tuple[date, PriceTable] | None = None
+
+    async def table(self) -> PriceTable:
+        """Return the table; the first time, from a worker thread."""
         if (table := self._known()) is not None:
             return table
         return await anyio.to_thread.run_sync(self.load)
 
     def load(self) -> PriceTable:
-        """Return the table. Blocks, the first time for a quarter of a second at worst.
-
-        Raises:
-            UsageError: E-USE-042, an override is no price.
-        """
+        """Return the table. Blocks, the first time for a quarter of a second at worst."""
         if (table := self._known()) is not None:
             return table
         today = datetime.now(UTC).date()
-        try:
-            table = load_price_table(today, self._overrides, self._cache)
-        except ValueError as exc:
-            raise UsageError(
-                "E-USE-042", str(exc), "Dollars per million tokens are written like 1.50."
-            ) from exc
+        table = load_price_table(today, self._overrides, self._cache)
         self._loaded = today, table
         return table
 

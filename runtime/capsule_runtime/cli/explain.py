@@ -64,13 +64,14 @@ def _page(name: str, code: Code) -> Shown:
 
 def _plan_for(folder: Path) -> object:
     """Return what a run of the capsule in *folder* would get, here and now."""
+    from capsule_runtime.cli.spending import day_ceilings, price_book
     from capsule_runtime.messages import Message
     from capsule_runtime.request import RunRequest, plan_run
 
     request = RunRequest(
         capsule=folder, message=Message("", ()), workdir=to_absolute("."), containment="advisory"
     )
-    return plan_run(request)
+    return plan_run(request, day=day_ceilings(), prices=price_book())
 
 
 async def _start_of(name: str) -> object:

@@ -2,18 +2,27 @@
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import click
 
 from capsule_runtime.cli.detaching import leave_running
 from capsule_runtime.cli.inputs import STDIN, MessageReader, parse_variables
-from capsule_runtime.cli.options import format_option, not_empty, to_absolute, to_seconds
+from capsule_runtime.cli.options import (
+    MOST,
+    format_option,
+    not_empty,
+    to_absolute,
+    to_microusd,
+    to_seconds,
+)
 from capsule_runtime.cli.outline import outline
 from capsule_runtime.cli.output import write_json, write_stdout
 from capsule_runtime.cli.result import find_result_path
 from capsule_runtime.cli.running import Wishes, run_here
+from capsule_runtime.cli.spending import day_ceilings, price_book
 from capsule_runtime.cli.words import check_words
+from capsule_runtime.core.ceilings import Ceilings
 from capsule_runtime.request import RunRequest, plan_run
 
 
@@ -35,6 +44,11 @@ class _Given(NamedTuple):
     result: str | None
     detach: bool
     containment: str | None
+    max_usd: int | None
+    max_tokens: int | None
+    max_turns: int | None
+    max_tool_calls: int | None
+    on_unmetered: Literal["refuse", "allow"]
     explain: bool
     as_json: bool
 
@@ -49,6 +63,9 @@ class _RunCommand(click.Command):
 
     def collect_usage_pieces(self, ctx: click.Context) -> list[str]:
         return [*super().collect_usage_pieces(ctx), "[-- WORD...]"]
+
+
+_AMOUNT = click.IntRange(0, MOST)
 
 
 @click.command(
@@ -111,6 +128,18 @@ class _RunCommand(click.Command):
     type=click.Choice(["sealed", "scoped", "advisory"]),
     help="The weakest walls that will do.",
 )
+@click.option(
+    "--max-usd", callback=to_microusd, metavar="USD", help="Stop once it cost this much, like 1.50."
+)
+@click.option("--max-tokens", type=_AMOUNT, help="Stop once it used so many tokens.")
+@click.option("--max-turns", type=_AMOUNT, help="Stop at one more answer of the model.")
+@click.option("--max-tool-calls", type=_AMOUNT, help="Stop at one more tool call.")
+@click.option(
+    "--on-unmetered",
+    type=click.Choice(["refuse", "allow"]),
+    default="refuse",
+    help="Whether to run under a ceiling on usd or tokens that nobody can hold.",
+)
 @click.option("--explain", is_flag=True, help="Print what would be done, and do nothing.")
 @click.option("--json", "as_json", is_flag=True, help="With --explain: print JSON.")
 @click.pass_context
@@ -124,7 +153,7 @@ def run_command(ctx: click.Context, /, **options: Any) -> int:
     _check(ctx, given)
     request = _request(given, ctx.meta["harness_words"])
     if given.explain:
-        plan = plan_run(request)
+        plan = plan_run(request, day=day_ceilings(), prices=price_book())
         write_json(plan) if given.as_json else write_stdout(outline(plan))
         return 0
     result = find_result_path(given.result) if given.result else None
@@ -162,4 +191,11 @@ def _request(given: _Given, harness_words: tuple[str, ...]) -> RunRequest:
         env=parse_variables(given.variables),
         wall_seconds=given.timeout,
         containment=given.containment,
+        ceilings=Ceilings(
+            given.max_usd,
+            given.max_tokens,
+            given.max_turns,
+            given.max_tool_calls,
+            given.on_unmetered,
+        ),
     )

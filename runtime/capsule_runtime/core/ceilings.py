@@ -47,6 +47,16 @@ class Ceilings(Struct, frozen=True, omit_defaults=True):
         )
 
     @property
+    def shown(self) -> str:
+        """Return the ceilings for people: "$1.50, 20000 tokens, 10 turns"; "" if there are none."""
+        return ", ".join(
+            _shown(ceiling, limit)
+            if ceiling is Ceiling.USD
+            else f"{limit} {ceiling.value.replace('_', ' ')}"
+            for ceiling, limit in self.limits()
+        )
+
+    @property
     def is_metered(self) -> bool:
         """Whether something is bounded that only reports of usage can tell."""
         return self.microusd is not None or self.tokens is not None
@@ -67,6 +77,11 @@ class DayCeilings(Struct, frozen=True, omit_defaults=True):
 
     microusd: int | None = None
     tokens: int | None = None
+
+    @property
+    def shown(self) -> str:
+        """Return the ceilings for people; "" if there are none."""
+        return Ceilings(self.microusd, self.tokens).shown
 
     def __bool__(self) -> bool:
         return self.microusd is not None or self.tokens is not None
@@ -111,14 +126,15 @@ class Unheld(Struct, frozen=True, tag_field="refused", tag="unheld"):
 class DayReached(Struct, frozen=True, omit_defaults=True, tag_field="refused", tag="day-reached"):
     """The ceiling of a day has no room for another call. Micro-dollars for usd.
 
-    *taken* is what all runs of the day used or hold in reserve; *call* is what a call of this run
-    took at most so far.
+    *taken* is what all runs of the day used or hold in reserve; *left* is what this run still holds
+    of it, and *call* what a call of it took at most so far.
     """
 
     ceiling: Ceiling
     day: str
     limit: int
     taken: int
+    left: int = 0
     call: int = 0
 
     @property
@@ -126,12 +142,12 @@ class DayReached(Struct, frozen=True, omit_defaults=True, tag_field="refused", t
         """Return the refusal for people."""
         limit, taken = _shown(self.ceiling, self.limit), _shown(self.ceiling, self.taken)
         of_day = f"the {self.ceiling} ceiling of {limit} for the day {self.day} (UTC)"
-        if self.taken >= self.limit or not self.call:
+        if self.left <= 0:
             return f"{of_day} is reached: {taken} used or reserved by all runs"
-        call = _shown(self.ceiling, self.call)
+        left, call = _shown(self.ceiling, self.left), _shown(self.ceiling, self.call)
         return (
             f"{of_day} has no room for another call: {taken} used or reserved by all runs,"
-            f" and a call of this run took {call}"
+            f" {left} of it left to this run, and a call of it took {call}"
         )
 
 

@@ -46,12 +46,12 @@ class Share(Struct, frozen=True):
             room = self.microusd - needs.microusd
             if room < max(1, needs.call_microusd):
                 taken, call = self.taken_microusd, needs.call_microusd
-                return DayReached(Ceiling.USD, self.day, limit, taken, call)
+                return DayReached(Ceiling.USD, self.day, limit, taken, room, call)
         if (limit := self.ceilings.tokens) is not None and self.tokens is not None:
             room = self.tokens - needs.tokens
             if room < max(1, needs.call_tokens):
                 taken, call = self.taken_tokens, needs.call_tokens
-                return DayReached(Ceiling.TOKENS, self.day, limit, taken, call)
+                return DayReached(Ceiling.TOKENS, self.day, limit, taken, room, call)
         return None
 
 

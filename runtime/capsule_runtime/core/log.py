@@ -17,7 +17,7 @@ from capsule_runtime.core.journal import Position
 from capsule_runtime.core.ledger import Settled
 from capsule_runtime.core.outcome import OUTCOME_OF, Outcome, Reason
 from capsule_runtime.core.turns import Turns
-from capsule_runtime.core.usage import UsageFold
+from capsule_runtime.core.usage import CallUsage, UsageFold
 from capsule_runtime.events import (
     Event,
     Session,
@@ -41,6 +41,30 @@ def decode_entries(body: bytes) -> list[Frame | facts.Fact]:
         _facts.decode(line) if line.startswith(FACT_START) else _frames.decode(line)
         for line in body.splitlines()
     ]
+
+
+def dated_calls(bodies: Iterable[bytes]) -> list[tuple[str, CallUsage]]:
+    """Return the model calls of a whole log, each with the instant it was first heard of."""
+    fold, dates, attempts = UsageFold(), list[str](), 0
+    for body in bodies:
+        for line in body.splitlines():
+            # Nearly all lines are something else, and are not worth decoding.
+            if not line.startswith(FACT_START) or not any(it in line for it in _OF_USAGE):
+                continue
+            match _facts.decode(line):
+                case facts.AttemptStarted():
+                    attempts += 1
+                    if attempts > 1:
+                        fold.next_attempt()
+                case facts.Said(at=at, event=Usage() as report):
+                    if fold.apply(report) == len(dates):
+                        dates.append(at)
+                case _:
+                    pass
+    return list(zip(dates, fold.calls, strict=True))
+
+
+_OF_USAGE = (b'"usage"', b'"attempt-started"')
 
 
 class Record:

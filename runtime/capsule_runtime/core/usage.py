@@ -39,12 +39,12 @@ class Counts(Struct, frozen=True, omit_defaults=True, gc=False):
     def prompt_tokens(self) -> int | None:
         """Return all that the model read: fresh, from the cache and into the cache."""
         parts = (self.input_tokens, self.cache_read_tokens, self.cache_write_tokens)
-        return _sum_of_known(*parts)
+        return sum_of_known(*parts)
 
     @property
     def tokens(self) -> int | None:
         """Return all that the model read and wrote: what a ceiling on tokens counts."""
-        return _sum_of_known(self.prompt_tokens, self.output_tokens)
+        return sum_of_known(self.prompt_tokens, self.output_tokens)
 
     @property
     def hides_hour(self) -> bool:
@@ -212,7 +212,8 @@ def _growth(was: int | None, now: int | None) -> int | None:
     return None if now is None else max(0, now - (was or 0))
 
 
-def _sum_of_known(*parts: int | None) -> int | None:
+def sum_of_known(*parts: int | None) -> int | None:
+    """Return the sum of *parts*; None adds nothing, and only Nones are none."""
     known = [part for part in parts if part is not None]
     return sum(known) if known else None
 

@@ -25,7 +25,7 @@ def load_price_table(
     Raises:
         ValueError: an override holds what is no number of dollars; names the model.
     """
-    own = tuple(_override(model, dollars) for model, dollars in overrides.items())
+    own = override_rows(overrides)
     version = f"genai-prices {version_of('genai-prices')} of {on.isoformat()}"
     providers = read_prices(cache, version) if cache else None
     if providers is None:
@@ -35,6 +35,15 @@ def load_price_table(
     if overrides:
         version = f"{version} with overrides {_digest(overrides)}"
     return PriceTable(version, providers, own)
+
+
+def override_rows(overrides: Mapping[str, DollarsPerMillion]) -> tuple[Row, ...]:
+    """Return the caller's own prices as rows of a table.
+
+    Raises:
+        ValueError: one holds what is no number of dollars; names the model.
+    """
+    return tuple(_override(model, dollars) for model, dollars in overrides.items())
 
 
 def _shipped(on: date) -> tuple[Provider, ...]:
