@@ -50,7 +50,7 @@ def refused(account: Ledger) -> str:
 def test_without_ceilings_nothing_is_refused() -> None:
     account = Ledger(Ceilings())
 
-    account.used(Usage(MODEL, 10**12, 10**12))
+    account.used(Usage(MODEL, 10**11, 10**11))
     account.counted(10**6, 10**6)
 
     assert account.refusal is None
