@@ -161,9 +161,9 @@ def test_the_word_of_the_launch_report_is_the_drivers() -> None:
         ),
         (
             DayReached(Ceiling.USD, "2026-01-31", 5_000_000, 5_000_000, 10_000, 250_000),
-            "the usd ceiling of $5.00 for the day 2026-01-31 (UTC) has no room for another call:"
-            " $5.00 used or reserved by all runs, $0.01 of it left to this run,"
-            " and a call of it took $0.25",
+            "the usd ceiling of $5.00 for the day 2026-01-31 (UTC) has no room for a call beside"
+            " the one that may be under way: $5.00 used or reserved by all runs,"
+            " $0.01 of it left to this run, and a call of it took $0.25",
         ),
     ],
 )

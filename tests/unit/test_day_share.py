@@ -46,17 +46,24 @@ def test_the_first_slice_leaves_something_to_others() -> None:
     ("needs", "lack"),
     [
         (Needs(0, 0), None),
-        (Needs(0, 60, 0, 40), None),
-        (Needs(0, 61, 0, 40), DayReached(Ceiling.TOKENS, "d", 500, 300, 39, 40)),
+        (Needs(0, 60, 0, 20), None),
+        (Needs(0, 61, 0, 20), DayReached(Ceiling.TOKENS, "d", 500, 300, 39, 20)),
         (Needs(0, 100), DayReached(Ceiling.TOKENS, "d", 500, 300, 0)),
         (Needs(7, 100), DayReached(Ceiling.USD, "d", 9, 8, 0)),
-        (Needs(3, 0, 5), DayReached(Ceiling.USD, "d", 9, 8, 4, 5)),
+        (Needs(3, 0, 3), DayReached(Ceiling.USD, "d", 9, 8, 4, 3)),
     ],
 )
 def test_what_a_share_is_too_small_for(needs: Needs, lack: DayReached | None) -> None:
     share = Share("d", DayCeilings(9, 500), 7, 100, 8, 300)
 
     assert share.lack(needs) == lack
+
+
+def test_more_calls_need_more_room() -> None:
+    share = Share("d", DayCeilings(tokens=500), None, 100)
+
+    assert share.lack(Needs(0, 40, 0, 20), 3) is None
+    assert share.lack(Needs(0, 41, 0, 20), 3) is not None
 
 
 def test_a_dimension_without_a_ceiling_lacks_nothing() -> None:

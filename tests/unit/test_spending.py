@@ -200,8 +200,8 @@ def sharing(tokens: int) -> Script:
     return run
 
 
-def test_a_run_asks_for_more_when_it_holds_too_little_for_another_call() -> None:
-    run = sharing(250)
+def test_a_run_asks_for_more_before_it_must_stop() -> None:
+    run = sharing(450)
 
     run.say(CALL)
     assert run.asked == []
@@ -211,10 +211,10 @@ def test_a_run_asks_for_more_when_it_holds_too_little_for_another_call() -> None
 
 
 def test_a_run_goes_on_with_more_and_asks_again_when_that_is_used() -> None:
-    run = sharing(150)
+    run = sharing(350)
     run.say(CALL)
 
-    run.share(share(300))
+    run.share(share(500))
     run.say(CALL)
     assert run.asked == [TopUp(Needs(0, 100, 0, 100))]
     run.say(CALL)
@@ -223,27 +223,40 @@ def test_a_run_goes_on_with_more_and_asks_again_when_that_is_used() -> None:
     assert run.run.reason is None
 
 
-def test_a_run_that_gets_no_more_is_refused() -> None:
-    run = sharing(150)
+def test_a_run_that_gets_no_more_is_stopped_while_it_holds_the_call_under_way() -> None:
+    run = sharing(350)
     run.say(CALL)
+    run.share(share(350))
+    assert run.asked == [TopUp(Needs(0, 100, 0, 100))]
 
-    run.share(share(150))
+    run.say(CALL)
     run.end()
 
     words = (
-        "the tokens ceiling of 1000 for the day 2026-01-31 (UTC) has no room for another call:"
-        " 1000 used or reserved by all runs, 50 of it left to this run, and a call of it took 100"
+        "the tokens ceiling of 1000 for the day 2026-01-31 (UTC) has no room for a call beside the"
+        " one that may be under way: 1000 used or reserved by all runs, 150 of it left to this run,"
+        " and a call of it took 100"
     )
     assert run.asked[1:] == [Interrupt()]
     assert ending(run) == (Outcome.REFUSED, Reason.TOKENS, words)
 
 
-def test_what_is_used_while_it_waits_is_asked_for_anew() -> None:
-    run = sharing(150)
+def test_a_run_that_waits_for_more_is_refused_when_it_hears_that_there_is_none() -> None:
+    run = sharing(350)
     run.say(CALL)
     run.say(CALL)
 
-    run.share(share(250))
+    run.share(share(350))
+
+    assert run.asked == [TopUp(Needs(0, 100, 0, 100)), Interrupt()]
+
+
+def test_what_is_used_while_it_waits_is_asked_for_anew() -> None:
+    run = sharing(350)
+    run.say(CALL)
+    run.say(CALL)
+
+    run.share(share(450))
 
     assert run.asked == [TopUp(Needs(0, 100, 0, 100)), TopUp(Needs(0, 200, 0, 100))]
 

@@ -146,8 +146,8 @@ class DayReached(Struct, frozen=True, omit_defaults=True, tag_field="refused", t
             return f"{of_day} is reached: {taken} used or reserved by all runs"
         left, call = _shown(self.ceiling, self.left), _shown(self.ceiling, self.call)
         return (
-            f"{of_day} has no room for another call: {taken} used or reserved by all runs,"
-            f" {left} of it left to this run, and a call of it took {call}"
+            f"{of_day} has no room for a call beside the one that may be under way: {taken} used or"
+            f" reserved by all runs, {left} of it left to this run, and a call of it took {call}"
         )
 
 

@@ -1,10 +1,12 @@
 """What one run holds of the ceilings that all runs of a UTC day share.
 
-Usage is known only after a call. So a run reserves a slice of the day before it starts, and may
-spend only what it holds; before its next call, judged by the largest one it made so far, it asks
-for more. No slice is cut from what is not there: the slices of all runs never pass the ceiling, and
-what is used passes it at most by what the calls that are under way take beyond their runs' slices.
-What a run did not use of its slices is given back at its end; what it used beyond them counts too.
+Usage is known only after a call, and by then the next one may be under way. So a run reserves a
+slice of the day before it starts, and is stopped while it still holds a call: the one that may be
+under way, judged by the largest so far. It asks for more one call before that, so that the answer
+is there in time. No slice is cut from what is not there, so the slices of all runs never pass the
+ceiling. What is used passes it only where a call takes more than any before it in its run, or a
+harness begins one after it was told to stop. What a run did not use of its slices is given back at
+its end; what it used beyond them counts too.
 """
 
 from __future__ import annotations
@@ -13,6 +15,10 @@ from msgspec import Struct
 
 from capsule_runtime.core.ceilings import Ceiling, DayCeilings, DayReached
 
+CALLS_HELD = 2
+"""How many calls a run must hold to go on: the one that may be under way, and another."""
+CALLS_WANTED = 3
+"""How many calls a run wants to hold; it asks for more when it holds less."""
 _SHARERS = 8
 _SLICES = 64
 """How many slices a ceiling has at most, or else the last of it would go in ever smaller ones."""
@@ -40,16 +46,16 @@ class Share(Struct, frozen=True):
     taken_microusd: int = 0
     taken_tokens: int = 0
 
-    def lack(self, needs: Needs) -> DayReached | None:
-        """Return what is in the way of another call, if something is."""
+    def lack(self, needs: Needs, calls: int = CALLS_HELD) -> DayReached | None:
+        """Return what keeps this from covering so many more *calls*, if something does."""
         if (limit := self.ceilings.microusd) is not None and self.microusd is not None:
             room = self.microusd - needs.microusd
-            if room < max(1, needs.call_microusd):
+            if room < max(1, calls * needs.call_microusd):
                 taken, call = self.taken_microusd, needs.call_microusd
                 return DayReached(Ceiling.USD, self.day, limit, taken, room, call)
         if (limit := self.ceilings.tokens) is not None and self.tokens is not None:
             room = self.tokens - needs.tokens
-            if room < max(1, needs.call_tokens):
+            if room < max(1, calls * needs.call_tokens):
                 taken, call = self.taken_tokens, needs.call_tokens
                 return DayReached(Ceiling.TOKENS, self.day, limit, taken, room, call)
         return None

@@ -22,7 +22,7 @@ from typing import Literal, assert_never
 from msgspec import Struct
 
 from capsule_runtime.core.ceilings import Ceiling, Ceilings, DayReached, Reached, Refusal, Unheld
-from capsule_runtime.core.day_share import Needs, Share
+from capsule_runtime.core.day_share import CALLS_HELD, Needs, Share
 from capsule_runtime.core.money import FREE, UNKNOWN, Cost
 from capsule_runtime.core.prices import Price, PriceTable, cost_of_call
 from capsule_runtime.core.usage import CallUsage, UsageFold
@@ -98,10 +98,9 @@ class Ledger:
         """Return what must be covered by the run's share of the day."""
         return Needs(self._charged, self.usage.tokens or 0, *self._largest_call)
 
-    @property
-    def lack(self) -> DayReached | None:
-        """Return what the share of the day is too small for, if it is."""
-        return None if self.share is None else self.share.lack(self.needs)
+    def lack(self, calls: int = CALLS_HELD) -> DayReached | None:
+        """Return what keeps the share of the day from covering so many more *calls*, if it does."""
+        return None if self.share is None else self.share.lack(self.needs, calls)
 
     def next_attempt(self) -> None:
         """Begin another attempt of the run."""

@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 from capsule_runtime.core.actions import TopUp
 from capsule_runtime.core.ceilings import Ceiling
-from capsule_runtime.core.day_share import Needs, Share
+from capsule_runtime.core.day_share import CALLS_WANTED, Needs, Share
 from capsule_runtime.core.ledger import Ledger
 from capsule_runtime.core.outcome import Reason
 
@@ -38,10 +38,12 @@ class Purse:
         """Return what to do now. A share that is asked for is not asked for again meanwhile."""
         if (refusal := self._ledger.refusal) is not None:
             return TooMuch(REASON_OF[refusal.ceiling], refusal.refusal)
-        if (lack := self._ledger.lack) is None or self._asked is not None:
-            return None
         if self._is_empty:
+            if (lack := self._ledger.lack()) is None:
+                return None
             return TooMuch(REASON_OF[lack.ceiling], lack.refusal)
+        if self._asked is not None or self._ledger.lack(CALLS_WANTED) is None:
+            return None
         self._asked = self._ledger.needs
         return TopUp(self._asked)
 
@@ -50,4 +52,4 @@ class Purse:
         asked, self._asked, self._ledger.share = self._asked, None, share
         # A share that does not even cover what was asked for is all there is. What was used since
         # then is asked for anew.
-        self._is_empty = asked is not None and share.lack(asked) is not None
+        self._is_empty = asked is not None and share.lack(asked, CALLS_WANTED) is not None

@@ -5,9 +5,10 @@
     it ends             its row becomes what it used, in the transaction that ends its log
 
 Every step is one transaction under the commit lock, so all see the same sums. Promised: the slices
-that are held never add up to more than the ceiling. Not promised: that a harness stops in time. A
-run that uses more than it holds passes the ceiling by that; it is stopped as soon as that is known,
-the excess counts, and no run starts before the next day. Only what ran under a day's ceiling counts.
+that are held never add up to more than the ceiling, and a run is stopped while its slice still
+covers the call that may be under way. Not promised: that no call is larger than those before it, or
+that a harness stops when it is told to. What a run uses beyond its slice passes the ceiling by
+that much; it counts, and no run starts before the next day. Only what ran under a day's ceiling counts.
 What a run uses counts for the day for which it was reserved.
 """
 
@@ -17,7 +18,7 @@ import sqlite3
 from dataclasses import dataclass
 
 from capsule_runtime.core.ceilings import Ceiling, DayCeilings, DayReached
-from capsule_runtime.core.day_share import Needs, Share, slice_of
+from capsule_runtime.core.day_share import CALLS_WANTED, Needs, Share, slice_of
 from capsule_runtime.core.money import bounded
 from capsule_runtime.host.statements import QUERIES
 
@@ -60,8 +61,14 @@ def reserve(database: sqlite3.Connection, claim: Claim) -> Share:
     )
     taken = _taken(database, claim.day, held, on_day)
     wanted = _Amounts(
-        used.microusd + max(1, claim.needs.call_microusd) - before.microusd - on_day.microusd,
-        used.tokens + max(1, claim.needs.call_tokens) - before.tokens - on_day.tokens,
+        used.microusd
+        + max(1, CALLS_WANTED * claim.needs.call_microusd)
+        - before.microusd
+        - on_day.microusd,
+        used.tokens
+        + max(1, CALLS_WANTED * claim.needs.call_tokens)
+        - before.tokens
+        - on_day.tokens,
     )
     limits = claim.ceilings
     more = _Amounts(
