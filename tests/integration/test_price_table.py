@@ -2,21 +2,28 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
+from collections.abc import Callable
 from datetime import UTC, date, datetime, time
 from functools import cache
+from pathlib import Path
 
 import genai_prices
+import msgspec
 import pytest
 from genai_prices.data import providers
 from hypothesis import given
 from hypothesis import strategies as st
 
+from capsule_runtime import UsageError
 from capsule_runtime.core.money import Cost
 from capsule_runtime.core.prices import DollarsPerMillion, PriceTable, Rate, cost_of_call
 from capsule_runtime.core.usage import CallUsage
+from capsule_runtime.host.price_cache import read_prices
 from capsule_runtime.host.price_table import load_price_table
+from capsule_runtime.pricing import PriceBook
 
 DAY, EARLIER = date(2026, 11, 30), date(2025, 6, 1)
 DEAREST_HOUR = time(3, 0, tzinfo=UTC)
@@ -141,6 +148,95 @@ def test_the_callers_prices_go_first_and_change_the_version() -> None:
 def test_a_price_of_the_caller_that_is_none_is_refused_by_name() -> None:
     with pytest.raises(ValueError, match="the price of 'acme:large': 'free' is not a number"):
         load_price_table(DAY, {"acme:large": DollarsPerMillion(input="free", output=0)})
+
+
+# What is kept on disk.
+
+
+def test_kept_prices_are_the_same(tmp_path: Path) -> None:
+    cache = tmp_path / "cache" / "prices.msgpack"
+    own = {"acme:new": DollarsPerMillion("1", "2")}
+
+    first, second = (load_price_table(DAY, own, cache) for _ in range(2))
+
+    assert first == second == load_price_table(DAY, own)
+    assert os.listdir(cache.parent) == ["prices.msgpack"]
+
+
+def test_prices_of_another_day_are_replaced(tmp_path: Path) -> None:
+    cache = tmp_path / "prices.msgpack"
+    load_price_table(EARLIER, {}, cache)
+
+    assert load_price_table(DAY, {}, cache) == table(DAY)
+    assert read_prices(cache, table(DAY).version) == table(DAY).providers
+
+
+def spoil_nothing(_path: Path) -> None:
+    return
+
+
+def make_garbage(path: Path) -> None:
+    path.write_bytes(b"\x00not prices")
+
+
+def make_negative(path: Path) -> None:
+    rate = {"base": -1}
+    row = {"pattern": {"kind": "equals", "text": "m"}, "price": {"input": rate}}
+    forged = {"version": table(DAY).version, "providers": [{"id": "acme", "rows": [row]}]}
+    path.write_bytes(msgspec.msgpack.encode(forged))
+
+
+def let_others_write(path: Path) -> None:
+    path.chmod(0o666)
+
+
+def make_link(path: Path) -> None:
+    path.rename(path.with_name("elsewhere"))
+    path.symlink_to(path.with_name("elsewhere"))
+
+
+def make_pipe(path: Path) -> None:
+    path.unlink()
+    os.mkfifo(path)
+
+
+def make_folder(path: Path) -> None:
+    path.unlink()
+    path.mkdir()
+
+
+@pytest.mark.parametrize(
+    ("spoil", "trusted"),
+    [
+        (spoil_nothing, True),
+        (make_garbage, False),
+        (make_negative, False),
+        (let_others_write, False),
+        (make_link, False),
+        (make_pipe, False),
+        (make_folder, False),
+    ],
+)
+def test_what_is_kept_is_not_trusted(
+    tmp_path: Path, spoil: Callable[[Path], None], trusted: bool
+) -> None:
+    cache = tmp_path / "prices.msgpack"
+    load_price_table(DAY, {}, cache)
+    spoil(cache)
+
+    assert (read_prices(cache, table(DAY).version) is not None) is trusted
+    assert load_price_table(DAY, {}, cache) == table(DAY)
+
+
+def test_a_disk_that_keeps_nothing_is_no_reason_to_have_no_prices() -> None:
+    assert load_price_table(DAY, {}, Path("/proc/none/prices.msgpack")) == table(DAY)
+
+
+def test_a_price_of_the_callers_that_is_none_is_their_error(tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match="the price of 'acme:large'") as refused:
+        PriceBook(tmp_path, {"acme:large": DollarsPerMillion(input="free", output=0)})
+
+    assert refused.value.code == "E-USE-042"
 
 
 def test_the_package_is_imported_only_when_prices_are_asked_for() -> None:
