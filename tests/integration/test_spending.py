@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import json
 import sqlite3
+import sys
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 
 from capsule_runtime import Outcome, Reason, SpendError, Text, ToolCall, ToolResult, UsageError
@@ -19,6 +21,7 @@ from capsule_runtime.core.prices import DollarsPerMillion
 from capsule_runtime.pricing import PriceBook
 from capsule_runtime.runs import open_runs
 from capsule_runtime.supervisor import open_supervisor
+from support.drivers import install_drivers
 from support.logs import Log
 from support.owners import owner
 from support.spending import MODEL, spender, usage
@@ -241,6 +244,28 @@ async def test_nothing_is_created_of_a_run_that_may_not_begin(
         assert (refused.value.code, refused.value.exit_status) == (code, status)
         assert runs.recent() == []
         assert list((state / "runs").iterdir()) == []
+
+
+@pytest.mark.parametrize("driver", ["late-metering", "unmetered"])
+@pytest.mark.parametrize("ceilings", [Ceilings(microusd=5), Ceilings(tokens=5)])
+async def test_a_driver_that_tells_too_late_holds_no_ceiling_unless_that_is_allowed(
+    tmp_path: Path,
+    state: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    driver: str,
+    ceilings: Ceilings,
+) -> None:
+    monkeypatch.setattr("sys.path", [install_drivers(tmp_path / "distribution"), *sys.path])
+    lenient = 'on_unmetered = "allow"'
+    capsule = spender(tmp_path / "capsule", "ends", DONE, spend=lenient, driver=driver)
+    allowed = msgspec.structs.replace(ceilings, on_unmetered="allow")
+    async with open_supervisor(state) as supervisor:
+        with pytest.raises(UsageError, match="cannot be held: usage is") as refused:
+            await supervisor.start(request_for(capsule, ceilings=ceilings))
+        log = await ended(await supervisor.start(request_for(capsule, ceilings=allowed)))
+
+    assert refused.value.code == "E-USE-040"
+    assert log.record.outcome is Outcome.COMPLETED
 
 
 # The day.

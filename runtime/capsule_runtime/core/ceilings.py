@@ -49,12 +49,7 @@ class Ceilings(Struct, frozen=True, omit_defaults=True):
     @property
     def shown(self) -> str:
         """Return the ceilings for people: "$1.50, 20000 tokens, 10 turns"; "" if there are none."""
-        return ", ".join(
-            _shown(ceiling, limit)
-            if ceiling is Ceiling.USD
-            else f"{limit} {ceiling.value.replace('_', ' ')}"
-            for ceiling, limit in self.limits()
-        )
+        return ", ".join(_counted(ceiling, limit) for ceiling, limit in self.limits())
 
     @property
     def is_metered(self) -> bool:
@@ -157,6 +152,13 @@ Refusal = Reached | Unheld | DayReached
 
 def _lower(one: int | None, other: int | None) -> int | None:
     return other if one is None else one if other is None else min(one, other)
+
+
+def _counted(ceiling: Ceiling, limit: int) -> str:
+    if ceiling is Ceiling.USD:
+        return show_usd(limit)
+    things = ceiling.value.replace("_", " ")
+    return f"{limit} {things.removesuffix('s') if limit == 1 else things}"
 
 
 def _shown(ceiling: Ceiling, amount: int) -> str:

@@ -214,7 +214,8 @@ class Run(Ladder):
 
     def _weigh(self) -> None:
         """Stop if too much was spent, or see to it that more may be."""
-        match self._purse.verdict():
+        verdict = self._purse.verdict()
+        match verdict:
             case TooMuch(reason, message) if self.state is State.ENDED:
                 # It stands in the driver's last words: there is nobody left to stop.
                 self._settle(reason, message)
@@ -225,7 +226,7 @@ class Run(Ladder):
                 self._act(ask)
             case TopUp() | None:
                 pass
-            case verdict:
+            case _:
                 assert_never(verdict)
 
     def _turn_end(self, event: TurnEnd) -> None:
