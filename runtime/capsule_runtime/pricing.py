@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from datetime import UTC, date, datetime
+from datetime import date
 from pathlib import Path
 
 import anyio.to_thread
 
 from capsule_runtime.core.prices import DollarsPerMillion, PriceTable
 from capsule_runtime.errors import UsageError
+from capsule_runtime.host.clock import SystemClock
 from capsule_runtime.host.price_table import load_price_table, override_rows
 from capsule_runtime.host.state import default_state
 
@@ -49,12 +50,17 @@ class PriceBook:
         """Return the table. Blocks, the first time for a quarter of a second at worst."""
         if (table := self._known()) is not None:
             return table
-        today = datetime.now(UTC).date()
+        today = _today()
         table = load_price_table(today, self._overrides, self._cache)
         self._loaded = today, table
         return table
 
     def _known(self) -> PriceTable | None:
-        if self._loaded is None or self._loaded[0] != datetime.now(UTC).date():
+        if self._loaded is None or self._loaded[0] != _today():
             return None
         return self._loaded[1]
+
+
+def _today() -> date:
+    """Return the day that it is in UTC."""
+    return date.fromisoformat(SystemClock().moment().at[: len("2026-01-31")])

@@ -18,9 +18,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from capsule_runtime import UsageError
+from capsule_runtime.core.calls import CallUsage
 from capsule_runtime.core.money import Cost
 from capsule_runtime.core.prices import DollarsPerMillion, PriceTable, Rate, cost_of_call
-from capsule_runtime.core.usage import CallUsage
 from capsule_runtime.host.price_cache import read_prices
 from capsule_runtime.host.price_table import load_price_table
 from capsule_runtime.pricing import PriceBook

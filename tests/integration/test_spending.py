@@ -337,14 +337,26 @@ async def test_a_refused_context_reserves_nothing(tmp_path: Path, state: Path) -
     assert held == 1
 
 
+@pytest.mark.parametrize(
+    ("heard", "microusd", "tokens"),
+    [('"created"', 0, 0), ('"launched"', 0, 0), ('"tool-call"', 10_000, 40_000)],
+)
 async def test_recovery_settles_what_a_dead_owners_log_says(
-    tmp_path: Path, state: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path,
+    state: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    heard: str,
+    microusd: int,
+    tokens: int,
 ) -> None:
     monkeypatch.setenv("TEST_DAY_TOKENS", "8000")
     monkeypatch.setenv("TEST_DAY_MICROUSD", "8000000")
-    capsule = spender(tmp_path / "capsule", "says", usage(40_000, call_id="a"), call("1"))
+    lines = [usage(40_000, call_id="a"), call("1")]
+    if tokens == 0:
+        lines = []
+    capsule = spender(tmp_path / "capsule", "says", *lines)
     with owner(state, capsule) as process:
-        process.hear('"tool-call"')
+        process.hear(heard)
         process.kill()
     before = settled_rows(state)
     async with open_runs(state) as runs:
@@ -352,6 +364,7 @@ async def test_recovery_settles_what_a_dead_owners_log_says(
         record = runs.record(process.run)
 
     assert [row[2] for row in before] == ["held"]
-    assert settled_rows(state) == [(10_000, 40_000, "settled")]
+    assert settled_rows(state) == [(microusd, tokens, "settled")]
     assert record.settled is not None
-    assert (record.settled.tokens, record.settled.cost) == (40_000, Cost(10_000, 10_000))
+    assert record.settled.tokens == (tokens or None)
+    assert record.settled.cost == (Cost(microusd, microusd) if microusd else None)

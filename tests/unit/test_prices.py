@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from capsule_runtime.core.calls import CallUsage
 from capsule_runtime.core.model_names import Pattern, pattern_of, with_dashed_date
 from capsule_runtime.core.money import FREE, UNKNOWN, Cost
 from capsule_runtime.core.prices import (
@@ -23,7 +24,6 @@ from capsule_runtime.core.prices import (
     cost_of_call,
     override,
 )
-from capsule_runtime.core.usage import CallUsage
 
 MODEL = "acme:large"
 LARGE = Price(

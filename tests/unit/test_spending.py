@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import msgspec
 import pytest
 
 from capsule_runtime import (
@@ -20,9 +21,9 @@ from capsule_runtime import (
 from capsule_runtime.core.actions import Bury, Interrupt, TopUp, WindDown, WriteResult
 from capsule_runtime.core.ceilings import Ceilings, DayCeilings
 from capsule_runtime.core.day_share import Needs, Share
-from capsule_runtime.core.facts import Ended, SpendClosed, StopAsked
+from capsule_runtime.core.facts import Ended, Noted, SpendClosed, StopAsked
 from capsule_runtime.core.ledger import Ledger, Settled
-from capsule_runtime.core.log import Record
+from capsule_runtime.core.log import Record, decode_entries
 from support.script import Script
 
 CALL = Usage("m", 60, 40)
@@ -146,6 +147,20 @@ def test_a_refusal_is_recorded_once() -> None:
     run.say(CALL, CALL, Text("a", "1"), Text("b", "2"))
 
     assert sum(isinstance(fact, StopAsked) for fact in run.facts) == 1
+
+
+@pytest.mark.parametrize("tokens", [-1, 2**40 + 1, 2**70])
+def test_what_no_call_can_have_used_is_a_note(tokens: int) -> None:
+    """A driver in Python may say anything, and the log must stay readable."""
+    run = script(tokens=100)
+
+    run.say(Usage("m", 30), Usage("m", tokens), Usage("m", 30))
+    run.end(DONE)
+
+    assert run.run.outcome is Outcome.COMPLETED
+    assert run.run.ledger.usage.tokens == 60
+    assert sum(isinstance(fact, Noted) for fact in run.facts) == 1
+    assert decode_entries(msgspec.json.Encoder().encode_lines(run.entries)) == run.entries
 
 
 # The account of the record.

@@ -11,7 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from capsule_runtime import Usage
-from capsule_runtime.core.usage import CallUsage, Counts, UsageFold, UsageTotal
+from capsule_runtime.core.calls import CallUsage, Counts, UsageTotal
+from capsule_runtime.core.usage import MOST_CALLS, UsageFold
 
 MODEL = "acme:large"
 
@@ -293,6 +294,28 @@ def test_a_call_id_is_good_for_one_attempt() -> None:
     fold.apply(Usage(MODEL, 1, call_id="1"))
 
     assert (fold.total.steps, fold.total.input_tokens) == (2, 2)
+
+
+# More calls than can be kept apart.
+
+
+def test_past_a_bound_calls_of_a_model_are_added_up_and_none_is_lost() -> None:
+    flood = [Usage(MODEL, 3, 2, call_id=f"c{n}") for n in range(MOST_CALLS + 50)]
+
+    fold = folded(*flood, Usage("acme:late", 7), Usage("acme:later", 8, 1), flood[0])
+
+    assert len(fold.calls) == MOST_CALLS + 2
+    assert fold.calls[MOST_CALLS] == CallUsage(150, 100, model=MODEL, scope="total")
+    assert fold.calls[MOST_CALLS + 1] == CallUsage(15, 1, model="", scope="total")
+    assert fold.tokens == 5 * (MOST_CALLS + 50) + 16
+
+
+def test_names_that_are_too_long_are_not_kept() -> None:
+    long = "x" * 10_000
+
+    fold = folded(Usage(long, 1, call_id=long), Usage(long, 1, call_id=long))
+
+    assert [(len(call.model), call.call_id) for call in fold.calls] == [(256, None)] * 2
 
 
 # Cumulative reports.

@@ -14,13 +14,13 @@ from msgspec import Struct
 from capsule_runtime.cli.options import to_absolute
 from capsule_runtime.cli.out_files import OutFile, list_out_files
 from capsule_runtime.cli.output import STDERR, STDOUT
+from capsule_runtime.core.calls import CallUsage
 from capsule_runtime.core.ceilings import Ceilings, DayCeilings
 from capsule_runtime.core.ledger import Spend
 from capsule_runtime.core.log import Record
 from capsule_runtime.core.money import show_cost
 from capsule_runtime.core.outcome import Outcome, Reason, exit_code
 from capsule_runtime.core.prices import PriceTable, cost_of
-from capsule_runtime.core.usage import CallUsage
 from capsule_runtime.errors import UsageError
 
 

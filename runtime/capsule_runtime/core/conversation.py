@@ -15,6 +15,7 @@ import msgspec
 
 from capsule_runtime.core import facts
 from capsule_runtime.core.actions import Progress
+from capsule_runtime.core.calls import is_possible
 from capsule_runtime.core.journal import Journal
 from capsule_runtime.core.ledger import Ledger
 from capsule_runtime.core.notes import NoteBudget
@@ -188,6 +189,9 @@ class Conversation:
         )
 
     def _usage(self, event: Usage) -> None:
+        if not is_possible(event):  # a driver in Python may say anything
+            self.note(f"a report of usage that cannot be: {event}")
+            return
         self.record(event)
         self.ledger.used(event)
 

@@ -21,11 +21,12 @@ from typing import Literal, assert_never
 
 from msgspec import Struct
 
+from capsule_runtime.core.calls import CallUsage
 from capsule_runtime.core.ceilings import Ceiling, Ceilings, DayReached, Reached, Refusal, Unheld
 from capsule_runtime.core.day_share import CALLS_HELD, Needs, Share
 from capsule_runtime.core.money import FREE, UNKNOWN, Cost
 from capsule_runtime.core.prices import Price, PriceTable, cost_of_call
-from capsule_runtime.core.usage import CallUsage, UsageFold
+from capsule_runtime.core.usage import UsageFold
 from capsule_runtime.events import Usage
 
 _NO_CEILINGS = Ceilings()

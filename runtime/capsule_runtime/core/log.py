@@ -12,12 +12,13 @@ import msgspec
 
 from capsule_runtime.core import facts
 from capsule_runtime.core.actions import Progress
+from capsule_runtime.core.calls import CallUsage
 from capsule_runtime.core.chain import FACT_START
 from capsule_runtime.core.journal import Position
 from capsule_runtime.core.ledger import Settled
 from capsule_runtime.core.outcome import OUTCOME_OF, Outcome, Reason
 from capsule_runtime.core.turns import Turns
-from capsule_runtime.core.usage import CallUsage, UsageFold
+from capsule_runtime.core.usage import UsageFold
 from capsule_runtime.events import (
     Event,
     Session,

@@ -16,9 +16,9 @@ from typing import Annotated, NamedTuple
 
 from msgspec import Meta, Struct
 
+from capsule_runtime.core.calls import CallUsage
 from capsule_runtime.core.model_names import Pattern, pattern_of, with_dashed_date
 from capsule_runtime.core.money import FREE, UNKNOWN, Cost, bounded, parse_usd
-from capsule_runtime.core.usage import CallUsage
 
 _MILLION = 1_000_000
 _LONGEST_NAME = 256

@@ -6,71 +6,21 @@ not say how much of it for an hour leaves that part of the total unknown, for go
 
 Reports of single calls may come in any order. A report that names a call already heard of replaces
 it. A cumulative report says what one model used so far in this attempt; only what it has beyond
-all that was counted of that model is new, so junk and repetitions change nothing.
+all that was counted of that model is new, so junk and repetitions change nothing. Past `MOST_CALLS`,
+calls of a model are added up in one entry.
 """
 
 from __future__ import annotations
 
-from typing import Literal
+from msgspec import structs
 
-from msgspec import Struct
-
+from capsule_runtime.core.calls import CallUsage, Counts, UsageTotal, call_of
 from capsule_runtime.events import Usage
 
-MOST_TOKENS = 2**40
-"""Of one call. A driver in Python may say anything."""
-
-
-class Counts(Struct, frozen=True, omit_defaults=True, gc=False):
-    """Numbers of tokens. None was not reported.
-
-    Cached input stands beside `input_tokens`; the hour's writes are part of `cache_write_tokens`,
-    reasoning is part of `output_tokens`.
-    """
-
-    input_tokens: int | None = None
-    output_tokens: int | None = None
-    cache_read_tokens: int | None = None
-    cache_write_tokens: int | None = None
-    cache_write_1h_tokens: int | None = None
-    reasoning_tokens: int | None = None
-
-    @property
-    def prompt_tokens(self) -> int | None:
-        """Return all that the model read: fresh, from the cache and into the cache."""
-        parts = (self.input_tokens, self.cache_read_tokens, self.cache_write_tokens)
-        return sum_of_known(*parts)
-
-    @property
-    def tokens(self) -> int | None:
-        """Return all that the model read and wrote: what a ceiling on tokens counts."""
-        return sum_of_known(self.prompt_tokens, self.output_tokens)
-
-    @property
-    def hides_hour(self) -> bool:
-        """Whether the cache was written to, and how much of it for an hour is unknown."""
-        return bool(self.cache_write_tokens) and self.cache_write_1h_tokens is None
-
-
-class CallUsage(Counts, frozen=True, omit_defaults=True, gc=False, kw_only=True):
-    """What one model call used. The model is `provider:id`.
-
-    With scope `total`: what a cumulative report had beyond the calls heard of. That is one call or
-    many, so it has no price tier and is no last step.
-    """
-
-    model: str
-    call_id: str | None = None
-    scope: Literal["call", "total"] = "call"
-
-
-class UsageTotal(Counts, frozen=True, omit_defaults=True, kw_only=True):
-    """What all calls used so far. *steps* counts them; *last_step* is the newest single call."""
-
-    steps: int
-    model: str | None = None
-    calls: tuple[CallUsage, ...] = ()
-    last_step: CallUsage | None = None
+MOST_CALLS = 10_000
+"""How many calls are kept apart. What a harness says beyond that must not fill the memory."""
+_NO_MODEL = ""
+"""The model of calls whose own has no place any more. Nobody knows its price."""
 
 
 class UsageFold:
@@ -82,6 +32,7 @@ class UsageFold:
         # A driver, its call ids and its cumulative counters are of one attempt.
         self._of_model: dict[str, _Tally] = {}
         self._place_of: dict[str, int] = {}
+        self._rest_of: dict[str, int] = {}
 
     @property
     def total(self) -> UsageTotal:
@@ -112,19 +63,33 @@ class UsageFold:
 
     def apply(self, report: Usage) -> int | None:
         """Fold *report*; return the place in `calls` it changed, or None if it told nothing new."""
-        told = _call_of(report)
+        told = call_of(report)
         if told.scope == "total":
-            grown = self._tally(told.model).growth_to(told)
+            grown = self._of_model.get(told.model, _NOTHING).growth_to(told)
             return None if grown is None else self._append(grown)
         place = self._place_of.get(told.call_id or "")
         return self._append(told) if place is None else self._replace(place, told)
 
     def _append(self, call: CallUsage) -> int:
         place = len(self.calls)
+        if place >= MOST_CALLS:
+            return self._add_to_rest(call)
         if call.call_id:
             self._place_of[call.call_id] = place
         self.calls.append(call)
         self._count(call, 1)
+        return place
+
+    def _add_to_rest(self, call: CallUsage) -> int:
+        """Add *call* to the rest of its model, which has no price tier: it is many calls."""
+        model = call.model if call.model in self._of_model else _NO_MODEL
+        call = structs.replace(call, model=model, call_id=None, scope="total")
+        self._count(call, 1)
+        if (place := self._rest_of.get(model)) is None:
+            place = self._rest_of[model] = len(self.calls)
+            self.calls.append(call)
+        else:
+            self.calls[place] = _sum_of(self.calls[place], call)
         return place
 
     def _replace(self, place: int, call: CallUsage) -> int | None:
@@ -208,30 +173,25 @@ class _Tally:
         return growth if growth.tokens or growth.cache_write_1h_tokens else None
 
 
+def _sum_of(one: CallUsage, other: CallUsage) -> CallUsage:
+    both = _Tally()
+    both.add(one, 1)
+    both.add(other, 1)
+    counts = both.counts
+    return CallUsage(
+        counts.input_tokens,
+        counts.output_tokens,
+        counts.cache_read_tokens,
+        counts.cache_write_tokens,
+        counts.cache_write_1h_tokens,
+        counts.reasoning_tokens,
+        model=one.model,
+        scope="total",
+    )
+
+
 def _growth(was: int | None, now: int | None) -> int | None:
     return None if now is None else max(0, now - (was or 0))
 
 
-def sum_of_known(*parts: int | None) -> int | None:
-    """Return the sum of *parts*; None adds nothing, and only Nones are none."""
-    known = [part for part in parts if part is not None]
-    return sum(known) if known else None
-
-
-def _call_of(report: Usage) -> CallUsage:
-    return CallUsage(
-        _possible(report.input_tokens),
-        _possible(report.output_tokens),
-        _possible(report.cache_read_tokens),
-        _possible(report.cache_write_tokens),
-        _possible(report.cache_write_1h_tokens),
-        _possible(report.reasoning_tokens),
-        model=report.model,
-        call_id=report.call_id if report.scope == "call" else None,
-        scope=report.scope,
-    )
-
-
-def _possible(count: int | None) -> int | None:
-    """Return *count*, or None for one that no call can have used."""
-    return count if count is not None and 0 <= count <= MOST_TOKENS else None
+_NOTHING = _Tally()
