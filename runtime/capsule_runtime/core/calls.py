@@ -94,17 +94,17 @@ def _kept_id(report: Usage) -> str | None:
 
 def is_possible(report: Usage) -> bool:
     """Whether a call can have used what *report* says. What a harness sends is checked before."""
-    return all(
-        count is None or 0 <= count <= MOST_TOKENS
-        for count in (
-            report.input_tokens,
-            report.output_tokens,
-            report.cache_read_tokens,
-            report.cache_write_tokens,
-            report.cache_write_1h_tokens,
-            report.reasoning_tokens,
-        )
-    )
+    for count in (
+        report.input_tokens,
+        report.output_tokens,
+        report.cache_read_tokens,
+        report.cache_write_tokens,
+        report.cache_write_1h_tokens,
+        report.reasoning_tokens,
+    ):
+        if count is not None and not 0 <= count <= MOST_TOKENS:
+            return False
+    return True
 
 
 def _possible(count: int | None) -> int | None:

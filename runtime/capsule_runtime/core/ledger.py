@@ -109,7 +109,8 @@ class Ledger:
 
     def used(self, report: Usage) -> None:
         """Enter what a model call used."""
-        if (place := self.usage.apply(report)) is None:
+        place = self.usage.apply(report)
+        if place is None or not (self.is_bounded or self._table):
             return
         call = self._weigh(place)
         if self.refusal is None:
@@ -119,7 +120,7 @@ class Ledger:
     def counted(self, turns: int, tool_calls: int) -> None:
         """Enter how many turns and tool calls there were so far."""
         self._turns, self._tool_calls = turns, tool_calls
-        if self.refusal is None:
+        if self._limits and self.refusal is None:
             self.refusal = self._reached(_ALLOWED_IN_FULL)
 
     def exhausted(self) -> Reached | None:

@@ -205,9 +205,11 @@ class Run(Ladder):
         self._said.now = moment.now
 
     def _then_weigh(self, hear: Callable[[Any], None]) -> Callable[[Any], None]:
+        ledger = self.ledger
+
         def heard(event: Event) -> None:
             hear(event)
-            if self.ledger.is_bounded and self.reason is None:
+            if self.reason is None and ledger.is_bounded:
                 self._weigh()
 
         return heard

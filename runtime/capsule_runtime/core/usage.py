@@ -174,20 +174,24 @@ class _Tally:
 
 
 def _sum_of(one: CallUsage, other: CallUsage) -> CallUsage:
-    both = _Tally()
-    both.add(one, 1)
-    both.add(other, 1)
-    counts = both.counts
+    hides = one.hides_hour or other.hides_hour
+    hour = _plus(one.cache_write_1h_tokens, other.cache_write_1h_tokens)
     return CallUsage(
-        counts.input_tokens,
-        counts.output_tokens,
-        counts.cache_read_tokens,
-        counts.cache_write_tokens,
-        counts.cache_write_1h_tokens,
-        counts.reasoning_tokens,
+        _plus(one.input_tokens, other.input_tokens),
+        _plus(one.output_tokens, other.output_tokens),
+        _plus(one.cache_read_tokens, other.cache_read_tokens),
+        _plus(one.cache_write_tokens, other.cache_write_tokens),
+        None if hides else hour,
+        _plus(one.reasoning_tokens, other.reasoning_tokens),
         model=one.model,
         scope="total",
     )
+
+
+def _plus(one: int | None, other: int | None) -> int | None:
+    if one is None or other is None:
+        return other if one is None else one
+    return one + other
 
 
 def _growth(was: int | None, now: int | None) -> int | None:
