@@ -206,7 +206,7 @@ DAY = DayCeilings(tokens=1000)
 
 
 def share(tokens: int, taken: int = 1000) -> Share:
-    return Share("2026-01-31", DAY, tokens=tokens, taken_tokens=taken)
+    return Share("2026-01-02", DAY, tokens=tokens, taken_tokens=taken)
 
 
 def sharing(tokens: int) -> Script:
@@ -248,7 +248,7 @@ def test_a_run_that_gets_no_more_is_stopped_while_it_holds_the_call_under_way() 
     run.end()
 
     words = (
-        "the tokens ceiling of 1000 for the day 2026-01-31 (UTC) has no room for a call beside the"
+        "the tokens ceiling of 1000 for the day 2026-01-02 (UTC) has no room for a call beside the"
         " one that may be under way: 1000 used or reserved by all runs, 150 of it left to this run,"
         " and a call of it took 100"
     )
@@ -274,6 +274,20 @@ def test_what_is_used_while_it_waits_is_asked_for_anew() -> None:
     run.share(share(450))
 
     assert run.asked == [TopUp(Needs(0, 100, 0, 100)), TopUp(Needs(0, 200, 0, 100))]
+
+
+def test_a_run_that_goes_on_past_midnight_asks_the_new_day() -> None:
+    run = Script(ledger=Ledger())
+    yesterday = Share("2026-01-01", DAY, tokens=350, taken_tokens=1000)
+    run.run.ledger.share = yesterday
+    run.say(CALL)
+
+    run.share(yesterday)
+    run.say(CALL)
+    assert run.asked == [TopUp(Needs(0, 100, 0, 100))] * 2
+    run.share(Share("2026-01-02", DAY, tokens=600, taken_tokens=600))
+
+    assert run.run.reason is None
 
 
 def test_an_answer_to_what_was_asked_comes_too_late_for_a_run_that_is_done() -> None:

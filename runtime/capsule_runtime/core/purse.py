@@ -34,11 +34,11 @@ class Purse:
         self._asked: Needs | None = None
         self._is_empty = False
 
-    def verdict(self) -> TooMuch | TopUp | None:
+    def verdict(self, today: str) -> TooMuch | TopUp | None:
         """Return what to do now. A share that is asked for is not asked for again meanwhile."""
         if (refusal := self._ledger.refusal) is not None:
             return TooMuch(REASON_OF[refusal.ceiling], refusal.refusal)
-        if self._is_empty:
+        if self._is_empty and self._ledger.share and self._ledger.share.day == today:
             if (lack := self._ledger.lack()) is None:
                 return None
             return TooMuch(REASON_OF[lack.ceiling], lack.refusal)

@@ -51,6 +51,7 @@ from capsule_runtime.messages import Exit
 
 SPENDING: tuple[type[Event], ...] = (Usage, Text, Thinking, ToolCall)
 """What is entered in the ledger, and may be too much."""
+_DATE = len("2026-01-31")
 
 
 class Run(Ladder):
@@ -216,7 +217,7 @@ class Run(Ladder):
 
     def _weigh(self) -> None:
         """Stop if too much was spent, or see to it that more may be."""
-        verdict = self._purse.verdict()
+        verdict = self._purse.verdict(self._journal.at[:_DATE])
         match verdict:
             case TooMuch(reason, message) if self.state is State.ENDED:
                 # It stands in the driver's last words: there is nobody left to stop.
