@@ -7,6 +7,7 @@ they announce, and before anything later is decided.
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
+from functools import partial
 from pathlib import Path
 from signal import SIGKILL
 from typing import assert_never
@@ -18,6 +19,7 @@ from capsule_runtime.core.actions import (
     Bury,
     Interrupt,
     Reply,
+    TopUp,
     WindDown,
     WriteResult,
 )
@@ -27,6 +29,7 @@ from capsule_runtime.core.outcome import Reason
 from capsule_runtime.core.run import Run
 from capsule_runtime.core.states import State
 from capsule_runtime.core.units import show_size
+from capsule_runtime.day_watch import DayWatch
 from capsule_runtime.deadline_watch import DeadlineWatch
 from capsule_runtime.deciding import Act, Decider
 from capsule_runtime.driver import Driver
@@ -71,6 +74,9 @@ class Attempt:
         self._limits = limits
         self._heed = heed
         self._watch = DeadlineWatch(run, self._decider, host.clock, limits, self.ask_stop)
+        self._day: DayWatch | None = None
+        if host.day is not None:
+            self._day = DayWatch(run, self._decider, partial(host.day.reserve, log.run))
         self._tree: Tree | None = None
         self._stdio: Stdio | None = None
         self._out = Path()
@@ -148,6 +154,8 @@ class Attempt:
             async with anyio.create_task_group() as tasks:
                 tasks.start_soon(stdio.stdin.pump)
                 tasks.start_soon(self._watch.run)
+                if self._day:
+                    tasks.start_soon(self._day.run)
                 drained = anyio.Event()
                 tasks.start_soon(self._read_outputs, stdio, stderr, drained)
                 tasks.start_soon(self._log.lost)
@@ -245,6 +253,9 @@ class Attempt:
             case Bury():
                 if self._tree:
                     self._tree.bury()
+            case TopUp(needs):
+                if self._day:
+                    self._day.ask(needs)
             case _:
                 assert_never(action)
         return None

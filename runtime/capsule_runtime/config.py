@@ -7,7 +7,10 @@ from typing import Annotated
 from msgspec import Meta, Struct, field
 
 from capsule_runtime.core.capability_forms import trouble_with_path, troubles
+from capsule_runtime.core.ceilings import DayCeilings
 from capsule_runtime.core.grants import Capabilities, Tier
+from capsule_runtime.core.money import parse_usd
+from capsule_runtime.core.prices import DollarsPerMillion
 from capsule_runtime.errors import UsageError
 from capsule_runtime.toml_file import Codes, Tables, TomlFile
 
@@ -29,21 +32,15 @@ class DaySettings(Struct, frozen=True, forbid_unknown_fields=True, omit_defaults
     usd: Dollars | None = None
     tokens: Tokens | None = None
 
+    def __post_init__(self) -> None:
+        if self.usd is not None:
+            parse_usd(self.usd)
+
 
 class SpendSettings(Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
     """Ceilings beyond one run."""
 
     day: DaySettings = field(default_factory=DaySettings)
-
-
-class PriceSettings(Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
-    """What a model costs, in dollars per million tokens."""
-
-    input: Dollars | None = None
-    output: Dollars | None = None
-    cache_read: Dollars | None = None
-    cache_write: Dollars | None = None
-    cache_write_1h: Dollars | None = None
 
 
 class Config(Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
@@ -55,18 +52,14 @@ class Config(Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True
     grants_for: dict[str, Capabilities] = field(default_factory=dict[str, Capabilities])
     """What the capsule in a folder gets. By folder, as its author chooses a capsule's name."""
     spend: SpendSettings = field(default_factory=SpendSettings)
-    prices: dict[str, PriceSettings] = field(default_factory=dict[str, PriceSettings])
+    prices: dict[str, DollarsPerMillion] = field(default_factory=dict[str, DollarsPerMillion])
     """Prices by model, `provider:id`."""
 
     @property
-    def day_usd(self) -> Dollars | None:
-        """Return what all runs of a day may cost together, in dollars as they were written."""
-        return self.spend.day.usd
-
-    @property
-    def day_tokens(self) -> int | None:
-        """Return how many tokens all runs of a day may use together."""
-        return self.spend.day.tokens
+    def day(self) -> DayCeilings:
+        """Return what all runs of a day may spend together."""
+        usd = self.spend.day.usd
+        return DayCeilings(None if usd is None else parse_usd(usd), self.spend.day.tokens)
 
 
 _CODES = Codes(UsageError, "E-CFG-001", "E-CFG-002", "E-CFG-003", "E-CFG-004")
@@ -77,7 +70,7 @@ _TABLES: Tables = {
     "grants_for.*": Capabilities,
     "spend": SpendSettings,
     "spend.day": DaySettings,
-    "prices.*": PriceSettings,
+    "prices.*": DollarsPerMillion,
 }
 
 
@@ -103,4 +96,6 @@ def parse_config(text: str, path: str) -> Config:
 def _hint_for(key: str) -> str:
     if key.startswith("grants"):
         return "`capsule explain E-TRU-001` says what can be granted, and how it is written."
+    if key.startswith("spend.day"):
+        return 'Dollars are written like "1.50", 1.5 or 2.'
     return "`capsule schema config` describes every key."

@@ -10,14 +10,22 @@ from collections.abc import Callable
 
 import anyio
 
-from capsule_runtime.core.actions import Action, Bury, Interrupt, Reply, WindDown, WriteResult
+from capsule_runtime.core.actions import (
+    Action,
+    Bury,
+    Interrupt,
+    Reply,
+    TopUp,
+    WindDown,
+    WriteResult,
+)
 from capsule_runtime.core.journal import Append, Moment
 from capsule_runtime.core.run import Run
 from capsule_runtime.core.states import State
 from capsule_runtime.host.clock import Clock
 from capsule_runtime.host.run_log import RunLog
 
-Act = WriteResult | Reply | Interrupt | WindDown | Bury
+Act = WriteResult | Reply | Interrupt | WindDown | Bury | TopUp
 """An action that is no write to the log."""
 
 

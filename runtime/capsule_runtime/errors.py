@@ -6,6 +6,7 @@
     * `HarnessError`: the agent program cannot be started or spoken to
     * `ContainmentError`: the wall that was asked for cannot be had
     * `TrustError`: nobody granted what the capsule asks for, or it has changed since
+    * `SpendError`: a ceiling leaves nothing to spend
     * `HostError`: the machine refuses
     * `StoreError`: the log cannot be read or written
 
@@ -64,6 +65,12 @@ class TrustError(CapsuleError):
     """Raised when a capsule asks for what nobody granted, or is not what was trusted."""
 
     exit_status = 7
+
+
+class SpendError(CapsuleError):
+    """Raised when a ceiling leaves nothing to spend, so that nothing is started."""
+
+    exit_status = 3
 
 
 class HostError(CapsuleError):

@@ -6,9 +6,9 @@ A field that was not reported is `None`, and `None` is not zero.
 from __future__ import annotations
 
 from enum import StrEnum
-from typing import Literal
+from typing import Annotated, Literal
 
-from msgspec import UNSET, Struct, UnsetType
+from msgspec import UNSET, Meta, Struct, UnsetType
 
 
 class FailureKind(StrEnum):
@@ -82,6 +82,10 @@ class ToolResult(Struct, frozen=True, tag_field="type", tag="tool-result", omit_
     exit_code: int | None = None
 
 
+Count = Annotated[int, Meta(ge=0, le=2**40)]
+"""How many tokens. No model call can have used less than none, or a million millions."""
+
+
 class Usage(Struct, frozen=True, tag_field="type", tag="usage", omit_defaults=True, gc=False):
     """What one model call used (`scope="call"`), or all so far (`scope="total"`).
 
@@ -89,12 +93,12 @@ class Usage(Struct, frozen=True, tag_field="type", tag="usage", omit_defaults=Tr
     """
 
     model: str
-    input_tokens: int | None = None
-    output_tokens: int | None = None
-    cache_read_tokens: int | None = None
-    cache_write_tokens: int | None = None
-    cache_write_1h_tokens: int | None = None
-    reasoning_tokens: int | None = None
+    input_tokens: Count | None = None
+    output_tokens: Count | None = None
+    cache_read_tokens: Count | None = None
+    cache_write_tokens: Count | None = None
+    cache_write_1h_tokens: Count | None = None
+    reasoning_tokens: Count | None = None
     cost_usd: float | None = None
     call_id: str | None = None
     scope: Literal["call", "total"] = "call"

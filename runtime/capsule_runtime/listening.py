@@ -11,7 +11,7 @@ from capsule_runtime.core.journal import Moment
 from capsule_runtime.core.limits import Limits
 from capsule_runtime.core.lines import LineBuffer, Lines
 from capsule_runtime.core.outcome import Reason
-from capsule_runtime.core.run import Run
+from capsule_runtime.core.run import SPENDING, Run
 from capsule_runtime.core.units import show_size
 from capsule_runtime.deciding import Decider
 from capsule_runtime.driver import Said
@@ -26,7 +26,7 @@ _NOTHING_SAID: Sequence[Said] = ()
 _WITHOUT_ACTS = frozenset[type](get_args(Event)) - frozenset[type](
     (*get_args(Terminal), *get_args(Request))
 )
-"""Events of which nothing follows but entries of the log."""
+"""Events of which nothing follows but entries of the log, unless too much was spent."""
 
 
 class Listener:
@@ -53,6 +53,9 @@ class Listener:
         self._heard = heard
         self._send = send
         self._ask_stop = ask_stop
+        # Where nothing is bounded, nothing that is spent is too much.
+        spending = SPENDING if run.ledger.is_bounded else ()
+        self._without_acts = _WITHOUT_ACTS.difference(spending)
         self._lines = LineBuffer(limits.line)
         self._output_bytes = 0
         self._begun: tuple[Lines, Sequence[Said]] | None = None
@@ -84,7 +87,11 @@ class Listener:
             return False
         lines = self._lines.feed(chunk)
         said = self._driver.receive(lines.block) if lines.block else _NOTHING_SAID
-        if lines.skipped or self._driver.fault or not _WITHOUT_ACTS.issuperset(map(type, said)):
+        if (
+            lines.skipped
+            or self._driver.fault
+            or not self._without_acts.issuperset(map(type, said))
+        ):
             self._begun = lines, said
             return False
         self._output_bytes += len(chunk)

@@ -8,7 +8,9 @@ import msgspec
 from msgspec import Meta, Struct, field
 
 from capsule_runtime.core.capability_forms import troubles
+from capsule_runtime.core.ceilings import Ceilings
 from capsule_runtime.core.grants import Capabilities
+from capsule_runtime.core.money import parse_usd
 from capsule_runtime.core.units import DURATION_PATTERN, SIZE_PATTERN, parse_duration, parse_size
 from capsule_runtime.errors import ManifestError
 from capsule_runtime.toml_file import Codes, Tables, TomlFile
@@ -91,6 +93,32 @@ class Limits(Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True
         }
 
 
+Allowance = Annotated[int, Meta(ge=0, le=2**53)]
+
+
+class Spending(Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
+    """What a run may spend before it is stopped. The lower of this and the caller's holds."""
+
+    usd: str | int | float | None = None
+    """Dollars, to six decimals: "1.50", 1.5 or 2."""
+    tokens: Allowance | None = None
+    """Read and written, cached ones included."""
+    turns: Allowance | None = None
+    """Answers of the model."""
+    tool_calls: Allowance | None = None
+    on_unmetered: Literal["refuse", "allow"] = "refuse"
+    """What becomes of a ceiling on usd or tokens that nobody can hold."""
+
+    def __post_init__(self) -> None:
+        if self.usd is not None:
+            parse_usd(self.usd)
+
+    def ceilings(self) -> Ceilings:
+        """Return the ceilings, dollars in micro-dollars."""
+        usd = None if self.usd is None else parse_usd(self.usd)
+        return Ceilings(usd, self.tokens, self.turns, self.tool_calls, self.on_unmetered)
+
+
 class Manifest(Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
     """A capsule, as its author describes it."""
 
@@ -102,6 +130,7 @@ class Manifest(Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=Tr
     limits: Limits = field(default_factory=Limits)
     capabilities: Capabilities = field(default_factory=Capabilities)
     """What the capsule needs beyond its own folder and the work directory; the caller grants it."""
+    spend: Spending = field(default_factory=Spending)
 
 
 def parse_manifest(text: str, path: str) -> Manifest:
@@ -140,6 +169,7 @@ _TABLES: Tables = {
     "limits": Limits,
     "limits.idle": Idle,
     "capabilities": Capabilities,
+    "spend": Spending,
 }
 
 
@@ -155,6 +185,8 @@ def _hint_for(key: str) -> str:
         return 'Sizes are written like "512KiB", "64MiB" or "2GiB".'
     if table == "capabilities":
         return "`capsule explain E-TRU-001` says what a capsule may ask for, and how."
+    if key in ("spend", "spend.usd"):
+        return 'Dollars are written like "1.50", 1.5 or 2.'
     if key == "name":
         return "A name has up to 64 lower-case letters, digits, dots, dashes and underscores."
     if key == "harness.version":

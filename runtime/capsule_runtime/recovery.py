@@ -9,6 +9,7 @@ import msgspec
 from capsule_runtime.core.actions import Action
 from capsule_runtime.core.facts import Recovered
 from capsule_runtime.core.journal import Append
+from capsule_runtime.core.ledger import Ledger
 from capsule_runtime.core.log import Record
 from capsule_runtime.core.outcome import Reason
 from capsule_runtime.core.run import Run
@@ -20,12 +21,13 @@ from capsule_runtime.host.run_log import RunLog
 from capsule_runtime.host.state import doorbell, warden_door, warden_lock
 from capsule_runtime.host.store import Store
 from capsule_runtime.host.store_errors import DAMAGED, FENCE_LOST
+from capsule_runtime.pricing import PriceBook
 
 BURIAL_SECONDS = 15.0
 """How long a dead owner's warden may take to bury what it had started."""
 
 
-async def recover(store: Store, clock: Clock, by: str) -> list[str]:
+async def recover(store: Store, clock: Clock, by: str, prices: PriceBook) -> list[str]:
     """End every run that a dead supervisor left, once its tree is buried; return their ids.
 
     A run whose tree is still being buried is left for the next one who looks.
@@ -34,7 +36,7 @@ async def recover(store: Store, clock: Clock, by: str) -> list[str]:
     ended: list[str] = []
     for owner in {row.owner for row in store.live_runs_of_dead_owners()}:
         if owner is not None:
-            ended += await _recover_from(store, clock, owner, by)
+            ended += await _recover_from(store, clock, owner, by, prices)
     return ended
 
 
@@ -51,7 +53,9 @@ def _remove_remains(store: Store) -> None:
                 store.audience(owner).unlink(missing_ok=True)
 
 
-async def _recover_from(store: Store, clock: Clock, owner: str, by: str) -> list[str]:
+async def _recover_from(
+    store: Store, clock: Clock, owner: str, by: str, prices: PriceBook
+) -> list[str]:
     """Take the dead owner's place: its own lock first, then its warden's."""
     own_lock = await take(store.owner_lock(owner), 0)
     if own_lock is None:
@@ -64,16 +68,16 @@ async def _recover_from(store: Store, clock: Clock, owner: str, by: str) -> list
             doorbell(store.state, owner).unlink(missing_ok=True)
             store.audience(owner).unlink(missing_ok=True)
             left = [row.id for row in store.live_runs_of(owner)]
-            return [run for run in left if await _end(store, clock, run, by)]
+            return [run for run in left if await _end(store, clock, run, by, prices)]
 
 
-async def _end(store: Store, clock: Clock, run: str, by: str) -> bool:
+async def _end(store: Store, clock: Clock, run: str, by: str, prices: PriceBook) -> bool:
     """Write the end of *run*, unless somebody else did, or its log cannot be read.
 
     One damaged log must not keep others from theirs; `check` shows it.
     """
     try:
-        await _write_end(store, clock, run, by)
+        await _write_end(store, clock, run, by, prices)
     except StoreError as exc:
         if exc.code not in (FENCE_LOST, DAMAGED):
             raise
@@ -83,13 +87,14 @@ async def _end(store: Store, clock: Clock, run: str, by: str) -> bool:
     return True
 
 
-async def _write_end(store: Store, clock: Clock, run: str, by: str) -> None:
+async def _write_end(store: Store, clock: Clock, run: str, by: str, prices: PriceBook) -> None:
     """Write the end of *run*. A reason that is on record already stays the reason."""
     tail = await store.claim(run)
     try:
         record = Record.fold(row.body for row in whole_log(partial(store.read, run)))
         log = RunLog(store, tail, record)
-        state = Run(run, record.created.context if record.created else "", record.progress)
+        context = record.created.context if record.created else ""
+        state = Run(run, context, record.progress, await _account_of(record, prices))
         moment = clock.moment()
         actions: list[Action] = [
             *state.record(lambda seq, at, id: Recovered(seq, at, id, by), moment),
@@ -99,3 +104,12 @@ async def _write_end(store: Store, clock: Clock, run: str, by: str) -> None:
         await log.settled()
     finally:
         store.release(tail)
+
+
+async def _account_of(record: Record, prices: PriceBook) -> Ledger:
+    """Return the account of the run as its log has it, in dollars if it was bounded in dollars."""
+    attempt = record.attempt
+    bounds = (attempt.ceilings, attempt.day) if attempt else ()
+    in_dollars = any(bound and bound.microusd is not None for bound in bounds)
+    table = await prices.table() if in_dollars and record.usage.calls else None
+    return Ledger(prices=table, usage=record.usage)

@@ -7,22 +7,20 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from msgspec import Struct
-
+from capsule_runtime.core.ceilings import Ceilings, DayCeilings
 from capsule_runtime.core.facts import AttemptStarted, Created
 from capsule_runtime.core.grants import Capabilities, Grants, Tier
+from capsule_runtime.core.terms import NO_CEILINGS, NO_DAY, Terms, terms_of
 from capsule_runtime.errors import ContainmentError, UsageError
 from capsule_runtime.granting import (
-    Asks,
     Standing,
-    caveats_of_grants,
     refuse_missing,
     standing_of,
     taken_over,
 )
-from capsule_runtime.host.capsule import Capsule, Launch, Task, load_capsule, plan_launch
+from capsule_runtime.host.capsule import Capsule, Launch, load_capsule
 from capsule_runtime.host.rows import ContextRow
-from capsule_runtime.host.state import default_state, places_of
+from capsule_runtime.host.state import default_state
 from capsule_runtime.messages import Message
 
 _WORKDIR_HINT = "Name one with --workdir."
@@ -49,6 +47,8 @@ class RunRequest:
     """The weakest tier that will do: sealed, scoped or advisory. None means scoped."""
     grants: tuple[str, ...] = ()
     """What the capsule gets if it asks for it, each as KIND=VALUE, such as read=/usr/share/dict."""
+    ceilings: Ceilings = NO_CEILINGS
+    """What the run may spend; the lower of these and the manifest's hold."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,6 +59,8 @@ class Draft:
     request: RunRequest
     workdir: Path
     limits: dict[str, float]
+
+    terms: Terms
 
     @property
     def asks(self) -> bool:
@@ -74,6 +76,7 @@ class Ready:
     request: RunRequest
     workdir: Path
     limits: dict[str, float]
+    terms: Terms
     standing: Standing
 
     @property
@@ -86,30 +89,15 @@ class Ready:
         """Return the variables that the caller gives the harness: taken over, and given."""
         return {**taken_over(self.grants), **self.request.env}
 
-
-class Plan(Struct, frozen=True):
-    """What a run would be: everything but its ids. Nothing was started."""
-
-    capsule: str
-    version: str
-    folder: str
-    driver: str
-    argv: tuple[str, ...]
-    env: dict[str, str]
-    """The names of the variables the harness gets, and where each value comes from."""
-    workdir: str
-    workdir_mode: str
-    containment: str
-    asks: Asks
-    grants: Grants
-    caveats: tuple[str, ...]
-    limits: dict[str, float]
-    model: str | None
-    context: str | None
-    usage: str
+    @property
+    def model(self) -> str | None:
+        """Return the model that is asked for."""
+        return self.request.model or self.capsule.manifest.harness.model
 
 
-def check_request(request: RunRequest, state: Path | None = None) -> Ready:
+def check_request(
+    request: RunRequest, state: Path | None = None, day: DayCeilings = NO_DAY
+) -> Ready:
     """Read the capsule and check that it can run here as asked.
 
     Raises:
@@ -119,88 +107,34 @@ def check_request(request: RunRequest, state: Path | None = None) -> Ready:
         ContainmentError: the tier cannot be had.
         TrustError: it asks for what nobody granted.
     """
-    return grant(read_request(request), state)
+    return grant(read_request(request, day), state)
 
 
-def read_request(request: RunRequest) -> Draft:
+def read_request(request: RunRequest, day: DayCeilings = NO_DAY) -> Draft:
     """Read the capsule of *request*, and check what needs no grants. Raises as `check_request`."""
     capsule = load_capsule(request.capsule)
     workdir = _workdir(request.workdir)
     limits = capsule.manifest.limits.in_units()
     if request.wall_seconds is not None:
         limits["wall_seconds"] = min(limits["wall_seconds"], request.wall_seconds)
-    return Draft(capsule, request, workdir, limits)
+    usage = capsule.driver.describe().usage
+    terms = terms_of(capsule.manifest.spend.ceilings(), request.ceilings, day, usage)
+    return Draft(capsule, request, workdir, limits, terms)
 
 
 def grant(draft: Draft, state: Path | None = None) -> Ready:
     """Check that *draft* gets what it asks for. Raises as `check_request` does."""
-    ready = _settled(draft, state)
-    _check_tier(ready.standing)
+    ready = settle(draft, state or default_state())
+    check_tier(ready.standing)
     refuse_missing(ready.capsule, ready.standing)
     return ready
 
 
-def _settled(draft: Draft, state: Path | None) -> Ready:
+def settle(draft: Draft, state: Path) -> Ready:
+    """Find out what *draft* gets; what nobody granted stands in it. Raises as `check_request`."""
     request = draft.request
-    standing = standing_of(
-        draft.capsule, request.grants, request.containment, state or default_state()
-    )
-    return Ready(draft.capsule, request, draft.workdir, draft.limits, standing)
-
-
-def plan_run(request: RunRequest, state: Path | None = None, *, in_any_tier: bool = False) -> Plan:
-    """Return what `start` would do with *request*; start nothing and write nothing.
-
-    What nobody granted stands in the plan. With *in_any_tier* a tier that cannot be had is no
-    matter.
-
-    Raises:
-        CapsuleError: the same that `start` would raise, but for what nobody granted.
-    """
-    ready = _settled(read_request(request), state)
-    if not in_any_tier:
-        _check_tier(ready.standing)
-    capsule, manifest = ready.capsule, ready.capsule.manifest
-    places = places_of(state or default_state(), "RUN", "CONTEXT", ready.workdir)
-    task = Task(
-        run="RUN",
-        context=request.context or "CONTEXT",
-        message=request.message,
-        args=request.args,
-        env=ready.env,
-        model=request.model,
-        session=None,
-        memory=None,
-        limits=ready.limits,
-    )
-    launch = plan_launch(capsule, places, task)
-    return Plan(
-        capsule=manifest.name,
-        version=manifest.version,
-        folder=str(capsule.folder),
-        driver=manifest.harness.driver,
-        argv=launch.argv,
-        env={name: _origin(name, ready, launch.plan.env) for name in sorted(launch.env)},
-        workdir=str(ready.workdir),
-        workdir_mode=manifest.workdir.mode,
-        containment=TIER,
-        asks=ready.standing.asks,
-        grants=ready.grants,
-        caveats=caveats_of(ready),
-        limits=ready.limits,
-        model=request.model or manifest.harness.model,
-        context=request.context,
-        usage=capsule.driver.describe().usage,
-    )
-
-
-def caveats_of(ready: Ready) -> tuple[str, ...]:
-    """Return what a person should know about this run's walls, in plain words."""
-    caveats = ["advisory: the harness has your user's rights on files and network"]
-    if ready.capsule.manifest.workdir.mode == "ro":
-        caveats.append("the capsule promises to only read the work directory; nothing enforces it")
-    caveats += caveats_of_grants(ready.standing, ready.env)
-    return tuple(caveats)
+    standing = standing_of(draft.capsule, request.grants, request.containment, state)
+    return Ready(draft.capsule, request, draft.workdir, draft.limits, draft.terms, standing)
 
 
 def created_run(
@@ -226,7 +160,7 @@ def attempt_started(
     owner: str, ready: Ready, launch: Launch, session: str | None, seq: int, at: str, run: str
 ) -> AttemptStarted:
     """Return the entry that announces the launch."""
-    harness = ready.capsule.manifest.harness
+    harness, terms = ready.capsule.manifest.harness, ready.terms
     return AttemptStarted(
         seq,
         at,
@@ -238,9 +172,13 @@ def attempt_started(
         env_names=tuple(sorted(launch.env)),
         containment=TIER,
         limits=ready.limits,
-        model=ready.request.model or harness.model,
+        model=ready.model,
         session=session,
         grants=ready.grants,
+        ledger=terms.ledger,
+        spend=terms.spend,
+        ceilings=terms.ceilings,
+        day=terms.day or None,
     )
 
 
@@ -259,15 +197,12 @@ def _workdir(given: Path) -> Path:
     return workdir
 
 
-def _origin(name: str, ready: Ready, planned: Mapping[str, str]) -> str:
-    if name in ready.request.env:
-        return "caller"
-    if name in ready.env:
-        return "secret of the caller" if name in ready.grants.secrets else "caller, as granted"
-    return "driver" if name in planned else "runtime"
+def check_tier(standing: Standing) -> None:
+    """Refuse a run whose tier cannot be had.
 
-
-def _check_tier(standing: Standing) -> None:
+    Raises:
+        ContainmentError: E-CAP-001, it cannot.
+    """
     if any(item.kind == "tier" for item in standing.missing):
         return  # what is missing is refused, and named as such
     if standing.floor != TIER:

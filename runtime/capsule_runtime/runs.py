@@ -26,6 +26,7 @@ from capsule_runtime.host.process import bury_through_warden
 from capsule_runtime.host.rows import ContextRow, Folded, Problem
 from capsule_runtime.host.state import default_state, doorbell, warden_door
 from capsule_runtime.host.store import Store, open_store
+from capsule_runtime.pricing import PriceBook
 from capsule_runtime.recovery import recover
 
 LAST = "@last"
@@ -41,8 +42,9 @@ _LOOK_SECONDS = 1.0
 class Runs:
     """Look at the runs of one state directory, and ask their owners for things."""
 
-    def __init__(self, store: Store) -> None:
+    def __init__(self, store: Store, prices: PriceBook) -> None:
         self._store = store
+        self._prices = prices
         self._clock = SystemClock()
 
     @property
@@ -148,7 +150,7 @@ class Runs:
 
     async def recover(self) -> list[str]:
         """End the runs that dead owners left, and return their ids."""
-        return await recover(self._store, self._clock, new_id("sup"))
+        return await recover(self._store, self._clock, new_id("sup"), self._prices)
 
     async def check(self) -> list[Problem]:
         """Return what is wrong with the store; reads all of it."""
@@ -205,14 +207,16 @@ class Runs:
 
 
 @asynccontextmanager
-async def open_runs(state: Path | None = None) -> AsyncGenerator[Runs]:
+async def open_runs(
+    state: Path | None = None, *, prices: PriceBook | None = None
+) -> AsyncGenerator[Runs]:
     """Open the state directory for looking at its runs.
 
     Raises:
         StoreError: it cannot be used.
     """
     async with open_store(state or default_state()) as store:
-        yield Runs(store)
+        yield Runs(store, prices or PriceBook(state))
 
 
 def _fold(rows: Iterable[Row]) -> Folded:

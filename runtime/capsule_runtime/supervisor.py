@@ -17,25 +17,33 @@ import anyio.abc
 
 from capsule_runtime.active_run import ActiveRun, Work
 from capsule_runtime.attempt import Attempt
+from capsule_runtime.core.ceilings import DayCeilings
+from capsule_runtime.core.day_share import Needs
 from capsule_runtime.core.index import index_row
 from capsule_runtime.core.journal import Append
+from capsule_runtime.core.ledger import Ledger
 from capsule_runtime.core.limits import Limits
 from capsule_runtime.core.log import Record
 from capsule_runtime.core.outcome import Reason
 from capsule_runtime.core.run import Run
-from capsule_runtime.errors import HostError, StoreError, UsageError
+from capsule_runtime.core.terms import NO_DAY
+from capsule_runtime.errors import HostError, StoreError
 from capsule_runtime.host.capsule import Task, plan_launch
 from capsule_runtime.host.clock import Clock, SystemClock, new_id
 from capsule_runtime.host.control import Doorbell, open_doorbell
+from capsule_runtime.host.day_account import DayAccount
 from capsule_runtime.host.hub import Hub
 from capsule_runtime.host.locks import try_take
+from capsule_runtime.host.log_tail import LogTail
 from capsule_runtime.host.process import open_warden
-from capsule_runtime.host.rows import ContextBusy, ContextDiffers, ContextRow
+from capsule_runtime.host.rows import ContextRow
 from capsule_runtime.host.run_log import RunLog, rows_of
 from capsule_runtime.host.shared import Host
 from capsule_runtime.host.state import default_state, doorbell, places_of, warden_door, warden_lock
 from capsule_runtime.host.store import Store, open_store
+from capsule_runtime.pricing import PriceBook
 from capsule_runtime.recovery import recover
+from capsule_runtime.refusals import not_created
 from capsule_runtime.request import (
     Draft,
     Ready,
@@ -45,6 +53,7 @@ from capsule_runtime.request import (
     grant,
     read_request,
 )
+from capsule_runtime.settings import day_ceilings, price_book
 
 URGENT_GRACE_SECONDS = 4.0
 """The grace when the supervisor itself is told to stop: a CI runner waits 7.5 s in all."""
@@ -57,11 +66,14 @@ CLOSE_SECONDS = 6.5
 class Supervisor:
     """The owner of the runs it starts. `open_supervisor` makes one."""
 
-    def __init__(self, store: Store, host: Host, tasks: anyio.abc.TaskGroup, id: str) -> None:
+    def __init__(
+        self, store: Store, host: Host, tasks: anyio.abc.TaskGroup, id: str, prices: PriceBook
+    ) -> None:
         self.id = id
         self._store = store
         self._host = host
         self._tasks = tasks
+        self._prices = prices
         self._runs: dict[str, ActiveRun] = {}
         self._shelters: set[anyio.CancelScope] = set()
         # A request that one task has taken is done before another finds nothing left to take.
@@ -72,13 +84,17 @@ class Supervisor:
 
         Raises:
             UsageError: what is asked for cannot be; E-USE-010, the context is busy.
+            SpendError: a ceiling, of the run or of the day, is used up.
             ManifestError: the manifest is wrong.
             HarnessError: the driver or the harness's program is not here.
             ContainmentError: the tier cannot be had.
             TrustError: the capsule asks for what nobody granted.
             StoreError: the log cannot be written.
         """
-        ready = await self._ready(read_request(request))
+        day = self._host.day.ceilings if self._host.day else NO_DAY
+        ready = await self._ready(read_request(request, day))
+        prices = await self._prices.table() if ready.terms.needs_prices else None
+        ready.terms.check(ready.model, prices)
         run, context = new_id("run"), self._context_for(ready)
         places = places_of(self._store.state, run, context.uuid, ready.workdir)
         session = context.session if ready.capsule.driver.describe().resumes else None
@@ -94,7 +110,7 @@ class Supervisor:
             limits=ready.limits,
         )
         launch = plan_launch(ready.capsule, places, task)
-        state = Run(run, context.name)
+        state = Run(run, context.name, ledger=Ledger(ready.terms.ceilings, prices))
         log = await self._create(state, ready, context)
         driver, limits = ready.capsule.driver, Limits.of(ready.limits)
         attempt = Attempt(self._host, state, log, driver, limits, self.heed_requests)
@@ -180,46 +196,44 @@ class Supervisor:
         index = index_row(record)
         assert index is not None
         rows = rows_of(appends)
-        match await self._store.create_run(index, rows, context):
-            case ContextBusy(other):
-                raise UsageError(
-                    "E-USE-010",
-                    f"context {context.name!r} is busy with {other}",
-                    "Wait for it with --wait, interrupt it, or leave --context out.",
-                )
-            case ContextDiffers(found):
-                raise UsageError(
-                    "E-USE-013",
-                    f"context {context.name!r} belongs to the driver {found.driver!r}",
-                    "A context keeps its driver; take another context.",
-                )
-            case tail:
-                log = RunLog(self._store, tail, record, context)
-                log.feed.publish(rows)
-                return log
+        claim = self._host.day.claim(index.id, Needs()) if self._host.day else None
+        made = await self._store.create_run(index, rows, context, claim)
+        if not isinstance(made, LogTail):
+            raise not_created(made, context.name)
+        state.ledger.share = made.share
+        log = RunLog(self._store, made, record, context)
+        log.feed.publish(rows)
+        return log
 
 
 @asynccontextmanager
 async def open_supervisor(
-    state: Path | None = None, *, clock: Clock | None = None
+    state: Path | None = None,
+    *,
+    clock: Clock | None = None,
+    day: DayCeilings | None = None,
+    prices: PriceBook | None = None,
 ) -> AsyncGenerator[Supervisor]:
     """Open a supervisor on a state directory; at the end of the block all its runs are ended.
 
+    *day* bounds what all supervisors of the directory spend in one UTC day, *prices* are what things
+    cost; left out, both are as the environment and config.toml have them.
     Runs that a dead supervisor left there are ended first. No signal handler is set.
 
     Raises:
         StoreError: the state directory cannot be used.
     """
     id, clock = new_id("sup"), clock or SystemClock()
+    day = day_ceilings() if day is None else day
+    prices = prices or price_book(state)
     async with AsyncExitStack() as cleanup:
-        store = open_store(state or default_state())
+        store = open_store(state or default_state(), owner=id)
         async with AsyncExitStack() as cleanup_on_failure:
             cleanup_on_failure.push_async_exit(store)
             lock = try_take(store.owner_lock(id))
             if lock is None:
                 raise HostError("E-HOST-005", f"somebody holds the lock of the new supervisor {id}")
             cleanup.callback(lock.release)
-            store.ring_for_followers_of(id)
             cleanup.push_async_exit(store)
             cleanup_on_failure.pop_all()
         cleanup.callback(_remove_if_free, warden_lock(store.state, id))
@@ -232,11 +246,13 @@ async def open_supervisor(
         cleanup.callback(hub.close)
         failures: list[Exception] = []
         async with anyio.create_task_group() as tasks:
-            supervisor = Supervisor(store, Host(warden, hub, clock), tasks, id)
+            account = DayAccount(store, id, clock, day) if day else None
+            host = Host(warden, hub, clock, account)
+            supervisor = Supervisor(store, host, tasks, id, prices)
             try:
                 supervisor.shelter(hub.run)
                 supervisor.shelter(partial(supervisor.serve_requests, door))
-                await recover(store, clock, id)
+                await recover(store, clock, id, prices)
                 yield supervisor
             except Exception as exc:
                 failures.append(exc)  # raised behind the group, which would wrap it

@@ -69,7 +69,7 @@ def test_text_prints_the_answer_once_and_the_rest_on_stderr(command: Command) ->
 
 def test_text_on_pipes_shows_narration_and_tool_calls_on_stderr(command: Command) -> None:
     done = command.run(NARRATING)
-    said = done.err.splitlines()[2:]
+    said = done.err.splitlines()[3:]
 
     assert done.out == "All done.\n"
     assert said[0] == "I look at it."
@@ -79,7 +79,7 @@ def test_text_on_pipes_shows_narration_and_tool_calls_on_stderr(command: Command
     assert said[3] == "It is fine."
     assert said[4].startswith("● List  ✓ 0.")
     assert said[5].startswith("✓ completed  0.")
-    assert said[5].endswith(" · 2 turns · 2 tool calls · 1.2k tokens")
+    assert said[5].endswith(" · 2 turns · 2 tool calls · 1.2k tokens · cost —")
     assert len(said) == 6
 
 

@@ -62,7 +62,7 @@ def test_a_tool_call_shows_while_it_runs_and_one_row_when_it_is_done(command: Co
     [call] = [row for row in rows if row.startswith("●")]
 
     assert call.startswith("● Bash  make test  ✓ ")
-    assert rows[2:5] == ["", "I look at it.", ""]
+    assert rows[2:6] == ["spend: after-call; no ceilings", "", "I look at it.", ""]
     assert rows[6:9] == ["", "It is fine.", ""]
     assert rows[9].startswith("✓ completed  ")
     assert rows[10:] == [""]

@@ -10,7 +10,8 @@ import pytest
 from capsule_runtime import ManifestError, Outcome, TrustError
 from capsule_runtime.core.grants import Grants
 from capsule_runtime.granting import standing_of
-from capsule_runtime.request import check_request, plan_run
+from capsule_runtime.plan import plan_run
+from capsule_runtime.request import check_request
 from capsule_runtime.runs import open_runs
 from capsule_runtime.supervisor import open_supervisor
 from capsule_runtime.trust import look_at, trust

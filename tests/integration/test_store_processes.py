@@ -219,8 +219,7 @@ async def test_a_lock_on_a_file_that_was_removed_binds_nobody(store: Store) -> N
 
 
 async def test_an_owner_rings_for_the_runs_that_it_is_told_are_followed(tmp_path: Path) -> None:
-    async with open_store(tmp_path / "state") as store:
-        store.ring_for_followers_of("sup")
+    async with open_store(tmp_path / "state", owner="sup") as store:
         followed, alone = await begin(store, 1), await begin(store, 2)
         was_heard = attend(store.audience("sup"), run_id(1))
 
@@ -243,8 +242,7 @@ async def test_an_owner_rings_for_the_runs_that_it_is_told_are_followed(tmp_path
 async def test_a_claimed_run_rings_whoever_its_followers_told(tmp_path: Path) -> None:
     async with open_store(tmp_path / "state") as store:
         await begin(store, 1)
-    async with open_store(tmp_path / "state") as store:
-        store.ring_for_followers_of("heir")
+    async with open_store(tmp_path / "state", owner="heir") as store:
         tail = await store.claim(run_id(1))
 
         with open_store(store.state, readonly=True) as reading:

@@ -119,6 +119,20 @@ class TailLosingDriver(JsonlDriver):
         return replace(super().describe(), loses_tail=True)
 
 
+class LateMeteringDriver(JsonlDriver):
+    """The native driver for harnesses that tell what they used only at the end."""
+
+    def describe(self) -> Description:
+        return replace(super().describe(), usage="final")
+
+
+class UnmeteredDriver(JsonlDriver):
+    """The native driver for harnesses that never tell what they used."""
+
+    def describe(self) -> Description:
+        return replace(super().describe(), usage="none")
+
+
 class RememberingDriver(JsonlDriver):
     """The native driver; it remembers every line it got, and hands them to the next launch."""
 
@@ -142,6 +156,8 @@ def install_drivers(folder: Path) -> str:
         "[capsule_runtime.drivers]\n"
         "faulty = support.drivers:FaultyDriver\n"
         "tail-losing = support.drivers:TailLosingDriver\n"
+        "late-metering = support.drivers:LateMeteringDriver\n"
+        "unmetered = support.drivers:UnmeteredDriver\n"
         "remembering = support.drivers:RememberingDriver\n"
     )
     return str(folder)

@@ -29,8 +29,12 @@ from capsule_runtime import (
     TurnFailed,
     Usage,
 )
+from capsule_runtime.core.ceilings import Ceilings
+from capsule_runtime.core.ledger import Ledger
 from support.script import GONE, Script
 from support.stream import Stream
+
+NO_CEILINGS = Ceilings()
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,10 +89,15 @@ class Play:
 
     steps: tuple[Step, ...]
     ending: Ending
+    ceilings: Ceilings = NO_CEILINGS
+
+    def script(self) -> Script:
+        """Return a real run to play it on."""
+        return Script(ledger=Ledger(self.ceilings))
 
     def perform(self) -> Script:
         """Play it on a real run."""
-        script = Script()
+        script = self.script()
         for step in self.steps:
             perform(step, script)
         finish(self.ending, script)
@@ -96,7 +105,7 @@ class Play:
 
     def expected(self) -> Stream:
         """Return what a client must be shown of it."""
-        stream = Stream()
+        stream = Stream(self.ceilings)
         for step in self.steps:
             expect(step, stream)
         match self.ending:
@@ -203,4 +212,9 @@ endings: st.SearchStrategy[Ending] = st.one_of(
 )
 # Short plays find the smallest fault; long ones reach the states that take many steps.
 _scripts = st.one_of(st.lists(steps, max_size=3), st.lists(steps, min_size=8, max_size=30))
-plays: st.SearchStrategy[Play] = st.builds(Play, _scripts.map(tuple), endings)
+_limit = st.none() | st.integers(1, 20)
+# Most runs have none, so that what stops them is seen as well.
+_ceilings = st.just(Ceilings()) | st.builds(
+    Ceilings, st.none(), _limit, _limit, _limit, st.just("allow")
+)
+plays: st.SearchStrategy[Play] = st.builds(Play, _scripts.map(tuple), endings, _ceilings)

@@ -18,8 +18,10 @@ from capsule_runtime import (
     TurnFailed,
 )
 from capsule_runtime.core.actions import Action, Burial, Progress
+from capsule_runtime.core.day_share import Share
 from capsule_runtime.core.facts import Fact
 from capsule_runtime.core.journal import Append, Moment
+from capsule_runtime.core.ledger import Ledger
 from capsule_runtime.core.run import Run
 
 RUN = "run_0192f0c1a2b37c4d8e9fa0b1c2d3e4f5"
@@ -41,8 +43,14 @@ def at(now: float = 0.0) -> Moment:
 class Script:
     """A run that a test talks to. `actions` holds all that it returned, in order."""
 
-    def __init__(self, progress: Progress | None = None, *, launched: bool = True) -> None:
-        self.run = Run(RUN, CONTEXT, progress)
+    def __init__(
+        self,
+        progress: Progress | None = None,
+        *,
+        launched: bool = True,
+        ledger: Ledger | None = None,
+    ) -> None:
+        self.run = Run(RUN, CONTEXT, progress, ledger)
         self.actions: list[Action] = []
         self.now = 0.0
         if launched:
@@ -84,6 +92,10 @@ class Script:
     def stop(self, reason: Reason, message: str = "") -> list[Action]:
         """Ask the run to stop."""
         return self._keep(self.run.ask_stop(reason, message, self._moment()))
+
+    def share(self, share: Share) -> list[Action]:
+        """Let the run hold *share* of the day."""
+        return self._keep(self.run.share(share, self._moment()))
 
     def note(self, text: str) -> list[Action]:
         """Note something of the host's."""

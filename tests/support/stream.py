@@ -18,7 +18,9 @@ from capsule_runtime import (
     ToolResult,
     TurnEnd,
     TurnFailed,
+    Usage,
 )
+from capsule_runtime.core.ceilings import Ceilings
 from capsule_runtime.core.finals import final_status
 from capsule_runtime.core.outcome import OUTCOME_OF
 from support.script import Short
@@ -27,7 +29,8 @@ from support.script import Short
 class Stream:
     """What a client must be shown. Tell it what happens; read `frames`."""
 
-    def __init__(self) -> None:
+    def __init__(self, ceilings: Ceilings) -> None:
+        """*ceilings* have none in dollars, and allow what is not metered."""
         self.frames: list[Short] = []
         self.reason: Reason | None = None
         self.message = ""
@@ -43,6 +46,8 @@ class Stream:
         self._stop_asked = False
         self._killed = False
         self._result = ""
+        self._ceilings = ceilings
+        self._model_calls = self._tokens = self._tool_calls = 0
 
     def hear(self, event: Event) -> None:
         """Take what the harness says."""
@@ -50,6 +55,8 @@ class Stream:
             return
         if isinstance(event, (Text, Thinking, ToolCall)):
             self._count(event)
+        if isinstance(event, (Text, Thinking)):
+            self._spend("")
         if isinstance(event, (TextDelta, Text, ThinkingDelta, Thinking, ToolCall)):
             self._open()
         match event:
@@ -66,6 +73,12 @@ class Stream:
                     self.frames.append(("thinking", text))
             case ToolCall(id):
                 self._calls.add(id)
+                self._tool_calls += 1
+                self._spend("")
+            case Usage():
+                self._model_calls += 1
+                self._tokens += event.input_tokens or 0
+                self._spend(f", with model call {self._model_calls}")
             case ToolResult(id) if id in self._calls:
                 self._calls.remove(id)
                 self._close()
@@ -110,6 +123,23 @@ class Stream:
         response = self._result if self.reason is Reason.COMPLETED else None
         self.frames.append((state, words, response))
 
+    def _spend(self, by: str) -> None:
+        """Refuse what is too much, unless the run ends for another reason."""
+        passed: list[tuple[Reason, str]] = []
+        ceiling = self._ceilings.tokens
+        if ceiling is not None and self._tokens >= ceiling:
+            passed.append((Reason.TOKENS, _reached("tokens", ceiling, self._tokens, by)))
+        ceiling = self._ceilings.turns
+        if ceiling is not None and self.turns > ceiling:
+            passed.append((Reason.TURNS, _reached("turns", ceiling, self.turns, by)))
+        ceiling = self._ceilings.tool_calls
+        if ceiling is not None and self._tool_calls > ceiling:
+            words = _reached("tool_calls", ceiling, self._tool_calls, by)
+            passed.append((Reason.TOOL_CALLS, words))
+        if passed and self.reason is None:
+            self._settle(*passed[0])
+            self._stop_asked = True
+
     def _count(self, event: Text | Thinking | ToolCall) -> None:
         if event.answer is not None:
             if event.answer != self._answer:
@@ -143,3 +173,7 @@ class Stream:
     def _settle(self, reason: Reason, message: str) -> None:
         if self.reason is None:
             self.reason, self.message = reason, message
+
+
+def _reached(ceiling: str, limit: int, observed: int, by: str) -> str:
+    return f"the {ceiling} ceiling of {limit} is reached: {observed} observed{by}"

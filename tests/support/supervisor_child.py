@@ -14,6 +14,7 @@ sys.path.insert(0, str(Path(__file__).parents[1]))
 
 from capsule_runtime import StoreError
 from capsule_runtime.active_run import ActiveRun
+from capsule_runtime.core.ceilings import DayCeilings
 from capsule_runtime.runs import open_runs
 from capsule_runtime.supervisor import open_supervisor
 from support.harness import agent_capsule
@@ -27,9 +28,15 @@ def say(*words: object) -> None:
     sys.stdout.flush()
 
 
+def day() -> DayCeilings:
+    """Return the ceilings of the day that the test has set for its children."""
+    microusd, tokens = (os.environ.get(f"TEST_DAY_{it}") for it in ("MICROUSD", "TOKENS"))
+    return DayCeilings(int(microusd) if microusd else None, int(tokens) if tokens else None)
+
+
 async def own(state: Path, capsule: str, *context: str) -> None:
     """Carry out one run: say its id, then its log as it is committed, byte for byte."""
-    async with open_supervisor(state) as supervisor:
+    async with open_supervisor(state, day=day()) as supervisor:
         wishes = {"context": context[0]} if context else {}
         run = await supervisor.start(request_for(Path(capsule), **wishes))
         say(run.id)

@@ -8,8 +8,10 @@ from pathlib import Path
 import pytest
 
 from capsule_runtime import UsageError
-from capsule_runtime.config import Config, PriceSettings, RunSettings, parse_config
+from capsule_runtime.config import Config, RunSettings, parse_config
+from capsule_runtime.core.ceilings import DayCeilings
 from capsule_runtime.core.grants import Capabilities
+from capsule_runtime.core.prices import DollarsPerMillion
 
 MOST = """\
 [run]
@@ -45,14 +47,17 @@ def test_nothing_said_is_nothing_set() -> None:
     config = parse_config("", "config.toml")
 
     assert config == Config()
-    assert (config.day_usd, config.day_tokens) == (None, None)
+    assert config.day == DayCeilings()
 
 
 def test_the_readmes_sample_is_one() -> None:
     readme = (Path(__file__).parents[2] / "README.md").read_text()
     [sample] = re.findall(r"```toml\n(# ~/.config.*?)```", readme, re.DOTALL)
 
-    assert parse_config(sample, "README.md").run == RunSettings("advisory")
+    config = parse_config(sample, "README.md")
+
+    assert config.run == RunSettings("advisory")
+    assert config.day == DayCeilings(20_000_000)
 
 
 def test_every_key_is_read() -> None:
@@ -63,8 +68,8 @@ def test_every_key_is_read() -> None:
     assert config.grants_for == {
         "~/agents/code.review": Capabilities(read=("~/models",), containment="advisory")
     }
-    assert (config.day_usd, config.day_tokens) == ("12.50", 2_000_000)
-    assert config.prices == {"some:model-4.1": PriceSettings("2.50", 10, 0.25, "3", "5")}
+    assert config.day == DayCeilings(12_500_000, 2_000_000)
+    assert config.prices == {"some:model-4.1": DollarsPerMillion("2.50", 10, 0.25, "3", "5")}
 
 
 @pytest.mark.parametrize(
@@ -115,6 +120,7 @@ def test_every_key_is_read() -> None:
             "Name the capsule's folder.",
         ),
         ("[spend.day]\ntokens = -1\n", "E-CFG-004", "config.toml:2: spend.day.tokens = -1", ""),
+        ('[spend.day]\nusd = "1.5$"\n', "E-CFG-004", "config.toml:1: spend.day", 'like "1.50"'),
     ],
 )
 def test_what_is_wrong_is_named_with_its_line(

@@ -232,8 +232,8 @@ def test_a_run_writes_on_where_its_log_ends() -> None:
     assert isinstance(append, Append)
     final = append.entries[-1]
     assert isinstance(final, StatusFrame)
-    assert (final.seq, final.prev) == (43, 40)
-    assert run.position == Position(43, 43)
+    assert (final.seq, final.prev) == (44, 40)
+    assert run.position == Position(44, 44)
 
 
 # Requests of the harness.

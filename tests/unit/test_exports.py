@@ -13,9 +13,9 @@ NAMES = """
     Ack Activity Answer ArtifactFrame CapsuleError ContainmentError DataPart Decision Description
     Dispatch Driver Event Exit FailureKind Frame Handoff HarnessError HostError LaunchPlan
     LaunchRequest Manifest ManifestError Message NoConfig Note Outcome Part Permission Reason
-    Refused Remember Retrying Said Send Session Sleep StatusFrame StoreError Suspend Text TextDelta
-    TextFrame TextPart Thinking ThinkingDelta ThinkingFrame ToolCall ToolResult TrustError TurnEnd
-    TurnFailed Usage UsageError exit_code find_driver parse_manifest
+    Refused Remember Retrying Said Send Session Sleep SpendError StatusFrame StoreError Suspend Text
+    TextDelta TextFrame TextPart Thinking ThinkingDelta ThinkingFrame ToolCall ToolResult TrustError
+    TurnEnd TurnFailed Usage UsageError exit_code find_driver parse_manifest
 """.split()
 
 

@@ -36,6 +36,10 @@ WORDS = {
     Reason.WALL: ("failed", "why"),
     Reason.OUTPUT: ("failed", "why"),
     Reason.LOST: ("failed", "why"),
+    Reason.USD: ("failed", "why"),
+    Reason.TOKENS: ("failed", "why"),
+    Reason.TURNS: ("failed", "why"),
+    Reason.TOOL_CALLS: ("failed", "why"),
 }
 
 

@@ -306,7 +306,8 @@ def test_the_end_is_read_back() -> None:
     [
         ([], None),
         ([Usage("m")], None),
-        ([Usage("m", cache_read_tokens=9)], None),
+        ([Usage("m", cache_read_tokens=9)], 9),
+        ([Usage("m", 3, call_id="a"), Usage("m", 5, call_id="a")], 5),
         ([Usage("m", 0, 0)], 0),
         ([Usage("m", 3, 4)], 7),
         ([Usage("m", 3), Usage("m", output_tokens=5)], 8),
@@ -342,7 +343,7 @@ def test_a_decided_fact_keeps_any_json_value() -> None:
 
 SHOWN = (
     "progress state reason outcome turns created attempt launched stop exited tree ended "
-    "terminal session final tokens"
+    "terminal session final tokens settled"
 ).split()
 
 

@@ -13,11 +13,13 @@ from hypothesis import strategies as st
 from msgspec import Struct
 
 from capsule_runtime import Manifest, ManifestError, parse_manifest
+from capsule_runtime.core.ceilings import Ceilings
 from capsule_runtime.core.grants import Capabilities
 from capsule_runtime.manifest import (
     Harness,
     Idle,
     Limits,
+    Spending,
     Workdir,
     convert_config,
 )
@@ -62,6 +64,12 @@ hosts = ["example.org", "*.example.org:8443"]
 env = ["EDITOR"]
 secrets = ["DEMO_TOKEN"]
 containment = "advisory"
+[spend]
+usd = "1.50"
+tokens = 20000
+turns = 10
+tool_calls = 0
+on_unmetered = "allow"
 """
 TABLES: dict[str, type[Struct]] = {
     "": Manifest,
@@ -70,6 +78,7 @@ TABLES: dict[str, type[Struct]] = {
     "limits": Limits,
     "limits.idle": Idle,
     "capabilities": Capabilities,
+    "spend": Spending,
 }
 
 
@@ -127,6 +136,7 @@ def test_every_key_is_read() -> None:
             secrets=("DEMO_TOKEN",),
             containment="advisory",
         ),
+        spend=Spending("1.50", 20_000, 10, 0, "allow"),
     )
 
 
@@ -151,6 +161,35 @@ def test_limits_are_recorded_in_seconds_and_bytes() -> None:
         "idle_tool_seconds": 180,
         "idle_rate_limited_seconds": 240,
     }
+
+
+@pytest.mark.parametrize(
+    ("usd", "microusd"), [('"0.10"', 100_000), ("0.1", 100_000), ("2", 2_000_000), ("0", 0)]
+)
+def test_dollars_are_read_without_binary_fractions(usd: str, microusd: int) -> None:
+    manifest = parse_manifest(LEAST + f"[spend]\nusd = {usd}\n", "capsule.toml")
+
+    assert manifest.spend.ceilings() == Ceilings(microusd)
+    assert msgspec.json.decode(msgspec.json.encode(manifest), type=Manifest) == manifest
+
+
+@pytest.mark.parametrize(
+    ("line", "words", "hint"),
+    [
+        ("usd = -1", "-1 is negative", "Dollars are written like"),
+        ('usd = "much"', "'much' is not a number of dollars", "Dollars are written like"),
+        ("usd = 0.0000001", "more than 6 decimals", "Dollars are written like"),
+        ("usd = true", "spend.usd = True", "Dollars are written like"),
+        ("tokens = -1", "spend.tokens = -1", "`capsule schema manifest`"),
+        ("turns = 1.5", "spend.turns = 1.5", "`capsule schema manifest`"),
+        ('on_unmetered = "maybe"', "spend.on_unmetered = 'maybe'", "One of 'refuse', 'allow'."),
+    ],
+)
+def test_what_is_no_ceiling_is_refused(line: str, words: str, hint: str) -> None:
+    error = refused(LEAST + f"[spend]\n{line}\n")
+
+    assert words in error.message
+    assert hint in error.hint
 
 
 def test_a_manifest_keeps_its_form_in_the_log() -> None:

@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from capsule_runtime import Note, TurnEnd
-from capsule_runtime.core.facts import Ended, Noted
+from capsule_runtime.core.facts import Ended, Noted, SpendClosed
 from capsule_runtime.core.notes import (
     NOTE_BYTES,
     NOTE_BYTES_PER_RUN,
@@ -63,8 +63,9 @@ def test_one_counting_note_stands_before_the_end() -> None:
 
     script.end()
 
-    *_, last, ended = script.facts
+    *_, last, closed, ended = script.facts
     assert isinstance(ended, Ended)
+    assert isinstance(closed, SpendClosed)
     assert isinstance(last, Noted)
     assert last.text == "3 more notes were dropped"
     assert sum(isinstance(fact, Noted) for fact in script.facts) == 1001

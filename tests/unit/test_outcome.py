@@ -32,6 +32,10 @@ CODES = {
     Reason.HARNESS_ERROR: 1,
     Reason.OTHER: 1,
     Reason.DRIVER_FAILED: 1,
+    Reason.USD: 3,
+    Reason.TOKENS: 3,
+    Reason.TURNS: 3,
+    Reason.TOOL_CALLS: 3,
     Reason.PERMISSION: 5,
     Reason.AUTH: 8,
     Reason.LAUNCH_FAILED: 8,
@@ -55,7 +59,7 @@ OUTCOMES = {
         Reason.HOST_FAILED,
     },
     Outcome.CANCELED: {Reason.INTERRUPTED, Reason.KILLED, Reason.HANG_UP, Reason.TERMINATED},
-    Outcome.REFUSED: set[Reason](),
+    Outcome.REFUSED: {Reason.USD, Reason.TOKENS, Reason.TURNS, Reason.TOOL_CALLS},
     Outcome.TIMED_OUT: {Reason.WALL, Reason.IDLE},
     Outcome.LIMITED: {Reason.OUTPUT},
     Outcome.LOST: {Reason.LOST},
@@ -69,11 +73,6 @@ def test_every_reason_has_an_exit_code_in_the_table() -> None:
 @pytest.mark.parametrize("reason", Reason)
 def test_the_exit_code_of_each_reason(reason: Reason) -> None:
     assert exit_code(OUTCOME_OF[reason], reason) == CODES[reason]
-
-
-def test_a_refusal_for_spend_is_three() -> None:
-    """No reason of this version refuses a run; the outcome and its code are settled."""
-    assert exit_code(Outcome.REFUSED, Reason.OTHER) == 3
 
 
 @pytest.mark.parametrize("outcome", Outcome)

@@ -9,9 +9,10 @@ from capsule_runtime.core.actions import Action, Bury, Interrupt, Reply, WindDow
 from capsule_runtime.core.facts import Ended, KillStarted, StopAsked
 from capsule_runtime.core.facts import Said as SaidFact
 from capsule_runtime.core.journal import Append
+from capsule_runtime.core.log import Record
 from support.client import Client
 from support.plays import Play, Said, perform, plays
-from support.script import Script, is_sound
+from support.script import is_sound
 
 
 @given(plays)
@@ -115,7 +116,7 @@ def test_nothing_is_asked_twice_and_nothing_after_the_end(play: Play) -> None:
 
 @given(plays)
 def test_a_log_does_not_depend_on_how_events_were_batched(play: Play) -> None:
-    together, one_by_one = Script(), Script()
+    together, one_by_one = play.script(), play.script()
 
     for step in play.steps:
         perform(step, together)
@@ -124,6 +125,19 @@ def test_a_log_does_not_depend_on_how_events_were_batched(play: Play) -> None:
 
     assert one_by_one.entries == together.entries
     assert one_by_one.asked == together.asked
+
+
+@given(plays)
+def test_a_log_tells_the_account_that_the_ceilings_counted(play: Play) -> None:
+    script = play.perform()
+    record = Record()
+    for entry in script.entries:
+        record.apply_entry(entry)
+
+    assert record.usage.total == script.run.ledger.usage.total
+    assert record.settled == script.run.ledger.settled()
+    assert record.settled is not None
+    assert record.tokens == record.settled.tokens
 
 
 def _announced(action: Action, written: list[object]) -> bool:

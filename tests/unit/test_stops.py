@@ -28,6 +28,7 @@ from capsule_runtime.core.facts import (
     Launched,
     Noted,
     Said,
+    SpendClosed,
     StopAsked,
     TreeEmpty,
 )
@@ -222,6 +223,7 @@ def test_the_facts_of_a_stop_are_recorded_apart() -> None:
         Said,
         Exited,
         TreeEmpty,
+        SpendClosed,
         Ended,
     ]
 
@@ -243,7 +245,12 @@ def test_last_words_after_a_terminal_event_are_not_heard() -> None:
 
     script.end(FAILED)
 
-    assert [type(fact) for fact in script.facts[said:]] == [Exited, TreeEmpty, Ended]
+    assert [type(fact) for fact in script.facts[said:]] == [
+        Exited,
+        TreeEmpty,
+        SpendClosed,
+        Ended,
+    ]
 
 
 def test_last_words_may_be_an_answer() -> None:

@@ -15,6 +15,7 @@ from capsule_runtime.cli.printer import shown
 from capsule_runtime.cli.result import exit_status_of_run, result_of
 from capsule_runtime.cli.screen import open_screen
 from capsule_runtime.cli.signals import exit_status_of_signal
+from capsule_runtime.cli.spending import prices_for
 from capsule_runtime.cli.watching import watch
 from capsule_runtime.core.log import Record
 from capsule_runtime.core.outcome import Outcome
@@ -76,7 +77,7 @@ async def _wait(name: str, patience: float | None, as_json: bool) -> int:
         with anyio.move_on_after(patience):
             record = await runs.wait(run)
             if as_json:
-                write_json(result_of(record, runs.out_folder(run)))
+                write_json(result_of(record, runs.out_folder(run), await prices_for(record)))
             else:
                 _tell_ending(record)
             return exit_status_of_run(record)

@@ -65,7 +65,8 @@ def _page(name: str, code: Code) -> Shown:
 def _plan_for(folder: Path) -> object:
     """Return what a run of the capsule in *folder* would get, here and now."""
     from capsule_runtime.messages import Message
-    from capsule_runtime.request import RunRequest, plan_run
+    from capsule_runtime.plan import plan_run
+    from capsule_runtime.request import RunRequest
 
     request = RunRequest(capsule=folder, message=Message("", ()), workdir=to_absolute("."))
     return plan_run(request, in_any_tier=True)

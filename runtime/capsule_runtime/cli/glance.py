@@ -10,8 +10,10 @@ from capsule_runtime.cli.lines import GAP, SPACE, Line, Span, words
 from capsule_runtime.cli.printer import Shown
 from capsule_runtime.core.facts import Fact, Said
 from capsule_runtime.core.log import Record
+from capsule_runtime.core.money import show_cost
+from capsule_runtime.core.prices import PriceTable, cost_of
 from capsule_runtime.core.units import show_duration
-from capsule_runtime.events import Activity, Event, Retrying, ToolCall
+from capsule_runtime.events import Activity, Event, Retrying, ToolCall, Usage
 from capsule_runtime.frames import ArtifactFrame, Frame, StatusFrame, TextFrame, ThinkingFrame
 
 _SPINNER = "⠋⠙⠹⠸⠼⠴⠦⠧⠇⠏"
@@ -34,6 +36,9 @@ class Glance:
     def __init__(self) -> None:
         self.record = Record()
         self.open_calls: dict[str, OpenCall] = {}
+        self.prices: PriceTable | None = None
+        """By what the calls are priced, once they are loaded."""
+        self._cost: str | None = None
         self._doing = "starting"
         self._thinking = ""
 
@@ -64,7 +69,7 @@ class Glance:
         return [words(spinner, "cyan"), SPACE, *self.figures(now), GAP, words(self._activity())]
 
     def figures(self, now: float) -> Line:
-        """Return how long, how many turns and how many tokens, as far as known."""
+        """Return how long, how many turns and tokens, and what they cost, as far as known."""
         figures: list[Span] = []
         if (created := self.record.created) is not None:
             ended = self.record.ended
@@ -76,7 +81,15 @@ class Glance:
             figures.append(words(count_of(calls, "tool call"), "dim"))
         if (tokens := self.record.tokens) is not None:
             figures.append(words(f"{short_number(tokens)} tokens", "dim"))
+        if (cost := self._shown_cost()) is not None:
+            figures.append(words(cost, "dim"))
         return [span for figure in figures for span in (DOT, figure)][1:]
+
+    def _shown_cost(self) -> str | None:
+        if self._cost is None and self.prices is not None and self.record.usage.calls:
+            cost = show_cost(cost_of(self.record.usage.calls, self.prices))
+            self._cost = cost if cost != "—" else "cost —"
+        return self._cost
 
     def _activity(self) -> str:
         if self.record.stop is not None:
@@ -93,6 +106,8 @@ class Glance:
         match event:
             case ToolCall():
                 self.open_calls[event.id] = OpenCall(event.name, first_argument(event.input))
+            case Usage():
+                self._cost = None
             case Activity(text):
                 self._doing = text
             case Retrying():

@@ -15,6 +15,7 @@ from capsule_runtime.cli.outline import outline
 from capsule_runtime.cli.output import STDOUT, width_of, write_json, write_stdout
 from capsule_runtime.cli.printer import Shown, shown, shown_line
 from capsule_runtime.cli.result import Result, result_of
+from capsule_runtime.cli.spending import prices_for
 from capsule_runtime.core.index import IndexRow
 from capsule_runtime.core.units import show_duration, show_size
 from capsule_runtime.errors import CapsuleError
@@ -82,7 +83,7 @@ async def _look_at(name: str) -> tuple[Result, str]:
             await _recovered(runs)
         record = runs.record(run)
         task = record.message.text if record.message else ""
-        return result_of(record, runs.out_folder(run)), task
+        return result_of(record, runs.out_folder(run), await prices_for(record)), task
 
 
 async def _recovered(runs: Runs) -> bool:
@@ -150,7 +151,12 @@ def _page(result: Result, task: str) -> Shown:
         "took": show_duration(max(0.0, ended - seconds_of(result.created_at))),
         "turns": result.turns,
         "tool calls": result.tool_calls,
+        "model calls": result.steps,
         "tokens": result.tokens,
+        "cost": result.cost.shown if result.cost else "—",
+        "spend": result.spend,
+        "ceilings": result.ceilings.shown if result.ceilings else None,
+        "ceilings of the day": result.day.shown if result.day else None,
         "answer": result.response.splitlines() if result.response else None,
         f"files in {result.out_folder}": files,
     }

@@ -9,6 +9,7 @@ from typing import TypeVar
 import click
 from click.shell_completion import CompletionItem
 
+from capsule_runtime.core.money import parse_usd
 from capsule_runtime.core.units import parse_duration
 from capsule_runtime.errors import UsageError
 
@@ -33,6 +34,20 @@ def to_seconds(ctx: click.Context, param: click.Parameter, value: str | None) ->
     if seconds <= 0:
         raise click.BadParameter(f"{value!r} is no time at all", ctx, param)
     return seconds
+
+
+def to_microusd(ctx: click.Context, param: click.Parameter, value: str | None) -> int | None:
+    """Return the micro-dollars of a number of dollars such as 1.50.
+
+    Raises:
+        BadParameter: it is none.
+    """
+    if value is None:
+        return None
+    try:
+        return parse_usd(value)
+    except ValueError as exc:
+        raise click.BadParameter(str(exc), ctx, param) from exc
 
 
 def not_empty(ctx: click.Context, param: click.Parameter, value: _Given) -> _Given:

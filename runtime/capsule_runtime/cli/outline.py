@@ -8,6 +8,7 @@ from typing import cast
 import msgspec
 
 from capsule_runtime.cli.printer import Shown, shown, shown_line
+from capsule_runtime.core.money import show_usd
 from capsule_runtime.core.units import show_duration, show_size
 
 
@@ -45,6 +46,8 @@ def _told(name: str, value: object) -> tuple[str, str]:
         return name.removesuffix("_seconds"), show_duration(value)
     if isinstance(value, (int, float)) and name.endswith("_bytes"):
         return name.removesuffix("_bytes"), show_size(int(value))
+    if isinstance(value, int) and name.endswith("microusd"):
+        return name.removesuffix("microusd") + "usd", show_usd(value)
     return name, _word(value)
 
 

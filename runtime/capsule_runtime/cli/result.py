@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import os
 import stat
+from collections.abc import Iterable
 from pathlib import Path
 
 import msgspec
@@ -13,10 +14,23 @@ from msgspec import Struct
 from capsule_runtime.cli.options import to_absolute
 from capsule_runtime.cli.out_files import OutFile, list_out_files
 from capsule_runtime.cli.output import STDERR, STDOUT
+from capsule_runtime.core.calls import CallUsage
+from capsule_runtime.core.ceilings import Ceilings, DayCeilings
 from capsule_runtime.core.grants import Grants
+from capsule_runtime.core.ledger import Spend
 from capsule_runtime.core.log import Record
+from capsule_runtime.core.money import show_cost
 from capsule_runtime.core.outcome import Outcome, Reason, exit_code
+from capsule_runtime.core.prices import PriceTable, cost_of
 from capsule_runtime.errors import UsageError
+
+
+class ShownCost(Struct, frozen=True):
+    """What the calls cost by today's prices: at least, and at most where that is known."""
+
+    least_microusd: int
+    most_microusd: int | None
+    shown: str
 
 
 class Result(Struct, frozen=True):
@@ -44,6 +58,16 @@ class Result(Struct, frozen=True):
     turns: int
     tool_calls: int
     tokens: int | None
+    steps: int
+    """How many calls of a model were heard of."""
+    cost: ShownCost | None
+    """Null when none was."""
+    ledger: str | None
+    """Where the account comes from."""
+    spend: Spend | None
+    """When what a call used is known."""
+    ceilings: Ceilings | None
+    day: DayCeilings | None
     created_at: str
     ended_at: str | None
     out_folder: str
@@ -53,8 +77,8 @@ class Result(Struct, frozen=True):
     """Whether there may be more in it: too many, too deep, or a folder that cannot be read."""
 
 
-def result_of(record: Record, out_folder: Path) -> Result:
-    """Return the result of the run that *record* was folded from."""
+def result_of(record: Record, out_folder: Path, prices: PriceTable | None) -> Result:
+    """Return the result of the run that *record* was folded from, its calls at *prices*."""
     created, attempt, ended, final = record.created, record.attempt, record.ended, record.final
     assert created is not None  # it is the first entry of every log
     model = record.session.model if record.session else None
@@ -79,12 +103,25 @@ def result_of(record: Record, out_folder: Path) -> Result:
         turns=record.turns,
         tool_calls=record.tool_calls,
         tokens=record.tokens,
+        steps=len(record.usage.calls),
+        cost=shown_cost(record.usage.calls, prices) if prices else None,
+        ledger=attempt.ledger if attempt else None,
+        spend=attempt.spend if attempt else None,
+        ceilings=attempt.ceilings if attempt else None,
+        day=attempt.day if attempt else None,
         created_at=created.at,
         ended_at=ended.at if ended else None,
         out_folder=str(out_folder),
         out=left.files,
         out_is_cut=left.is_cut,
     )
+
+
+def shown_cost(calls: Iterable[CallUsage], prices: PriceTable) -> ShownCost | None:
+    """Return what *calls* cost at *prices*; None if there are none."""
+    if (cost := cost_of(calls, prices)) is None:
+        return None
+    return ShownCost(cost.least_microusd, cost.most_microusd, show_cost(cost))
 
 
 def exit_status_of_run(record: Record) -> int:

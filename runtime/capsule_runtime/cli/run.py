@@ -3,19 +3,28 @@
 from __future__ import annotations
 
 import os
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import click
 
 from capsule_runtime.cli.detaching import leave_running
 from capsule_runtime.cli.inputs import STDIN, MessageReader, parse_variables
-from capsule_runtime.cli.options import format_option, not_empty, to_absolute, to_seconds
+from capsule_runtime.cli.options import (
+    MOST,
+    format_option,
+    not_empty,
+    to_absolute,
+    to_microusd,
+    to_seconds,
+)
 from capsule_runtime.cli.outline import outline
 from capsule_runtime.cli.output import write_json, write_stdout
 from capsule_runtime.cli.result import find_result_path
 from capsule_runtime.cli.running import Wishes, run_here
 from capsule_runtime.cli.words import check_words
-from capsule_runtime.request import RunRequest, plan_run
+from capsule_runtime.core.ceilings import Ceilings
+from capsule_runtime.plan import plan_run
+from capsule_runtime.request import RunRequest
 
 
 class _Given(NamedTuple):
@@ -37,6 +46,11 @@ class _Given(NamedTuple):
     detach: bool
     containment: str | None
     grants: tuple[str, ...]
+    max_usd: int | None
+    max_tokens: int | None
+    max_turns: int | None
+    max_tool_calls: int | None
+    on_unmetered: Literal["refuse", "allow"]
     explain: bool
     as_json: bool
 
@@ -51,6 +65,9 @@ class _RunCommand(click.Command):
 
     def collect_usage_pieces(self, ctx: click.Context) -> list[str]:
         return [*super().collect_usage_pieces(ctx), "[-- WORD...]"]
+
+
+_AMOUNT = click.IntRange(0, MOST)
 
 
 @click.command(
@@ -122,6 +139,18 @@ class _RunCommand(click.Command):
     help="Give the capsule what it asks for: read=PATH, write=PATH, host=NAME, env=NAME, "
     "secret=NAME or tier=advisory. May be repeated.",
 )
+@click.option(
+    "--max-usd", callback=to_microusd, metavar="USD", help="Stop once it cost this much, like 1.50."
+)
+@click.option("--max-tokens", type=_AMOUNT, help="Stop once it used so many tokens.")
+@click.option("--max-turns", type=_AMOUNT, help="Stop at one more answer of the model.")
+@click.option("--max-tool-calls", type=_AMOUNT, help="Stop at one more tool call.")
+@click.option(
+    "--on-unmetered",
+    type=click.Choice(["refuse", "allow"]),
+    default="refuse",
+    help="Whether to run under a ceiling on usd or tokens that nobody can hold.",
+)
 @click.option("--explain", is_flag=True, help="Print what would be done, and do nothing.")
 @click.option("--json", "as_json", is_flag=True, help="With --explain: print JSON.")
 @click.pass_context
@@ -178,4 +207,11 @@ def _request(given: _Given, harness_words: tuple[str, ...]) -> RunRequest:
         wall_seconds=given.timeout,
         containment=given.containment,
         grants=given.grants,
+        ceilings=Ceilings(
+            given.max_usd,
+            given.max_tokens,
+            given.max_turns,
+            given.max_tool_calls,
+            given.on_unmetered,
+        ),
     )

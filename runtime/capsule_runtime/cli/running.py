@@ -15,6 +15,7 @@ from capsule_runtime.cli.reader import reader_gone
 from capsule_runtime.cli.result import exit_status_of_run, result_of, write_result
 from capsule_runtime.cli.screen import open_screen
 from capsule_runtime.cli.signals import Stopper, exit_status_of_signal, heeded_signals
+from capsule_runtime.cli.spending import prices_for
 from capsule_runtime.cli.views import SilentView
 from capsule_runtime.core.log import Record
 from capsule_runtime.errors import UsageError
@@ -166,7 +167,8 @@ async def _context_free(context: str | None, stopper: Stopper) -> None:
 
 async def _keep_result(run: ActiveRun, path: Path) -> None:
     record = await run.wait()
-    write_result(path, result_of(record, await _out_folder(run.id)))
+    folder, prices = await _out_folder(run.id), await prices_for(record)
+    write_result(path, result_of(record, folder, prices))
 
 
 async def _out_folder(run: str) -> Path:

@@ -11,11 +11,13 @@ from capsule_runtime.cli.screen import Screen
 from capsule_runtime.cli.views import ending_of
 from capsule_runtime.core.chain import Row
 from capsule_runtime.core.facts import AttemptStarted, Created, Fact, Noted, Said, StopAsked
+from capsule_runtime.core.ledger import Spend
 from capsule_runtime.core.log import Record, decode_entries
 from capsule_runtime.core.outcome import OUTCOME_OF, Outcome
 from capsule_runtime.core.units import show_duration
-from capsule_runtime.events import Retrying, Text, ToolCall
+from capsule_runtime.events import Retrying, Text, ToolCall, Usage
 from capsule_runtime.frames import ArtifactFrame, Frame, TextFrame
+from capsule_runtime.settings import price_book
 
 _NOTES_SHOWN = 5
 
@@ -87,6 +89,8 @@ class TextView:
                 await self._answer.take_whole(text)
             case Said(event=ToolCall()):
                 await self._answer.pause()
+            case Said(event=Usage()) if self._glance.prices is None:
+                self._glance.prices = await price_book().table()
             case Said(event=Retrying() as event):
                 await self._answer.pause()
                 await self._screen.entry([words("↻", "yellow"), SPACE, words(_retry(event), "dim")])
@@ -107,6 +111,8 @@ class TextView:
         if fact.containment == "advisory":
             text = "containment: advisory (no boundary: the harness can do what you can)"
             await self._screen.entry([words(text, "dim")])
+        if fact.spend is not None:
+            await self._screen.entry([words(_spend(fact, fact.spend), "dim")])
 
     async def _show_note(self, text: str) -> None:
         self._notes += 1
@@ -126,6 +132,14 @@ def _header(fact: Created) -> Line:
         GAP,
         words(f"driver {manifest.harness.driver}", "dim"),
     ]
+
+
+def _spend(fact: AttemptStarted, known: Spend) -> str:
+    """Return when spending is known, and what bounds it."""
+    run = fact.ceilings.shown if fact.ceilings else ""
+    day = f"all runs of the day: {fact.day.shown}" if fact.day else ""
+    bounds = "; ".join(filter(None, (run, day)))
+    return f"spend: {known}; {f'at most {bounds}' if bounds else 'no ceilings'}"
 
 
 def _why(record: Record) -> Line:

@@ -30,6 +30,7 @@ _VERBS = {
     "attach": _Verb("attach", "Follow a run, and exit as it ends."),
     "ps": _Verb("inspect", "List the runs that are going on."),
     "show": _Verb("inspect", "Show what is known of one run."),
+    "spend": _Verb("spend", "Add up what runs used and what it cost."),
     "logs": _Verb("logs", "Print the log of a run."),
     "wait": _Verb("attach", "Wait until a run has ended."),
     "interrupt": _Verb("stop", "Ask a run to stop, and give it time to."),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
+from capsule_runtime.core.day_share import Needs
 from capsule_runtime.core.journal import Append, Position
 from capsule_runtime.core.outcome import Reason
 from capsule_runtime.events import Permission, Request
@@ -40,7 +41,14 @@ class Bury:
     """Kill the whole tree now."""
 
 
-Action = Append | WriteResult | Reply | Interrupt | WindDown | Bury
+@dataclass(frozen=True, slots=True)
+class TopUp:
+    """Ask for a larger share of the day, and call `Run.share` with what there is."""
+
+    needs: Needs
+
+
+Action = Append | WriteResult | Reply | Interrupt | WindDown | Bury | TopUp
 """Everything a run may ask of its host."""
 
 

@@ -15,7 +15,9 @@ import msgspec
 
 from capsule_runtime.core import facts
 from capsule_runtime.core.actions import Progress
+from capsule_runtime.core.calls import is_possible
 from capsule_runtime.core.journal import Journal
+from capsule_runtime.core.ledger import Ledger
 from capsule_runtime.core.notes import NoteBudget
 from capsule_runtime.core.segments import Segments
 from capsule_runtime.core.turns import Turns
@@ -60,12 +62,17 @@ _json = msgspec.json.Encoder()
 class Conversation:
     """The harness's side of one attempt, written into *journal*."""
 
-    def __init__(self, journal: Journal, context: str, before: Progress) -> None:
+    def __init__(
+        self, journal: Journal, context: str, before: Progress, ledger: Ledger | None = None
+    ) -> None:
+        """*ledger* is where usage, turns and tool calls are entered, as they come."""
         self.turns = Turns(before.turns)
         self.tool_calls = before.tool_calls
         self.session = before.session
         self.now = 0.0
         self.rate_limited = False
+        self.ledger = ledger or Ledger()
+        self.ledger.counted(before.turns, before.tool_calls)
         self._journal = journal
         self._segments = Segments(journal, context, before.removal_owed)
         self._notes = NoteBudget()
@@ -79,7 +86,7 @@ class Conversation:
             ToolResult: self._tool_result,
             Note: self._note_event,
             Session: self._session,
-            Usage: self.record,
+            Usage: self._usage,
             Activity: self.record,
             Retrying: self._retrying,
         }
@@ -137,6 +144,7 @@ class Conversation:
     def _text(self, event: Text) -> None:
         self.turns.saw_whole(event.answer)
         self.record(event)
+        self._count()
         self._segments.open(self.turns.current)
         self._segments.whole_text()
 
@@ -144,6 +152,7 @@ class Conversation:
         if event.answer is not None:
             self.turns.saw_answer(event.answer)
             self.record(event)  # it may have counted a turn: the log must be able to count again
+            self._count()
         self._segments.open(self.turns.current)
         self._segments.whole_thinking(event.text)
 
@@ -151,6 +160,7 @@ class Conversation:
         self.turns.saw_whole(event.answer)
         self.tool_calls += 1
         self.record(event)
+        self._count()
         self._segments.open(self.turns.current)
         self._open_calls[event.id] = _OpenCall(event.name, self.now)
 
@@ -177,6 +187,16 @@ class Conversation:
                 False,  # the log keeps every result whole; a sink that cuts one says so
             )
         )
+
+    def _usage(self, event: Usage) -> None:
+        if not is_possible(event):  # a driver in Python may say anything
+            self.note(f"a report of usage that cannot be: {event}")
+            return
+        self.record(event)
+        self.ledger.used(event)
+
+    def _count(self) -> None:
+        self.ledger.counted(self.turns.counted, self.tool_calls)
 
     def _session(self, event: Session) -> None:
         self.session = event.id

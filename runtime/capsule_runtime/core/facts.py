@@ -5,9 +5,13 @@ Facts that announce an act (`attempt-started`, `stop-asked`, `ended`) are commit
 
 from __future__ import annotations
 
+from typing import Literal
+
 from msgspec import Struct
 
+from capsule_runtime.core.ceilings import Ceilings, DayCeilings
 from capsule_runtime.core.grants import Grants
+from capsule_runtime.core.ledger import Settled, Spend
 from capsule_runtime.core.outcome import Outcome, Reason
 from capsule_runtime.events import Event
 from capsule_runtime.manifest import Manifest
@@ -34,7 +38,10 @@ class Created(Struct, frozen=True, tag_field="fact", tag="created", omit_default
 class AttemptStarted(
     Struct, frozen=True, tag_field="fact", tag="attempt-started", omit_defaults=True
 ):
-    """A launch of the harness is about to happen. *limits* are seconds and bytes by name."""
+    """A launch of the harness is about to happen. *limits* are seconds and bytes by name.
+
+    *ledger* is where the account comes from, *spend* when it is known.
+    """
 
     seq: int
     at: str
@@ -50,6 +57,10 @@ class AttemptStarted(
     session: str | None = None
     grants: Grants = Grants()
     """What it gets beyond the capsule's folder and the work directory; names, never values."""
+    ledger: Literal["driver"] | None = None
+    spend: Spend | None = None
+    ceilings: Ceilings | None = None
+    day: DayCeilings | None = None
 
 
 class Launched(Struct, frozen=True, tag_field="fact", tag="launched"):
@@ -139,6 +150,15 @@ class Recovered(Struct, frozen=True, tag_field="fact", tag="recovered"):
     by: str
 
 
+class SpendClosed(Struct, frozen=True, tag_field="fact", tag="spend-closed"):
+    """Nothing more is entered in the account of the run."""
+
+    seq: int
+    at: str
+    run: str
+    settled: Settled
+
+
 class Ended(Struct, frozen=True, tag_field="fact", tag="ended"):
     """The run is over. The one final status follows in the same commit."""
 
@@ -164,6 +184,7 @@ Fact = (
     | Exited
     | TreeEmpty
     | Recovered
+    | SpendClosed
     | Ended
 )
 """Every fact a log may hold."""

@@ -12,10 +12,13 @@ import msgspec
 
 from capsule_runtime.core import facts
 from capsule_runtime.core.actions import Progress
+from capsule_runtime.core.calls import CallUsage
 from capsule_runtime.core.chain import FACT_START
 from capsule_runtime.core.journal import Position
+from capsule_runtime.core.ledger import Settled
 from capsule_runtime.core.outcome import OUTCOME_OF, Outcome, Reason
 from capsule_runtime.core.turns import Turns
+from capsule_runtime.core.usage import UsageFold
 from capsule_runtime.events import (
     Event,
     Session,
@@ -41,6 +44,30 @@ def decode_entries(body: bytes) -> list[Frame | facts.Fact]:
     ]
 
 
+def dated_calls(bodies: Iterable[bytes]) -> list[tuple[str, CallUsage]]:
+    """Return the model calls of a whole log, each with the instant it was first heard of."""
+    fold, dates, attempts = UsageFold(), list[str](), 0
+    for body in bodies:
+        for line in body.splitlines():
+            # Nearly all lines are something else, and are not worth decoding.
+            if not line.startswith(FACT_START) or not any(it in line for it in _OF_USAGE):
+                continue
+            match _facts.decode(line):
+                case facts.AttemptStarted():
+                    attempts += 1
+                    if attempts > 1:
+                        fold.next_attempt()
+                case facts.Said(at=at, event=Usage() as report):
+                    if fold.apply(report) == len(dates):
+                        dates.append(at)
+                case _:
+                    pass
+    return list(zip(dates, fold.calls, strict=True))
+
+
+_OF_USAGE = (b'"usage"', b'"attempt-started"')
+
+
 class Record:
     """What a run's log says so far. `apply` takes its rows in order."""
 
@@ -58,7 +85,8 @@ class Record:
         self.memory: bytes | None = None
         self.kill_started = False
         self.tool_calls = 0
-        self.tokens: int | None = None
+        self.usage = UsageFold()
+        self.settled: Settled | None = None
         self._turns = Turns()
         self.position = Position()
         self._removal_owed = False
@@ -95,6 +123,11 @@ class Record:
     def turns(self) -> int:
         """Return how many model answers were counted, over all attempts."""
         return self.ended.turns if self.ended else self._turns.counted
+
+    @property
+    def tokens(self) -> int | None:
+        """Return how many tokens were used, as a ceiling counts them; None if nobody told."""
+        return self.usage.tokens
 
     @property
     def message(self) -> Message | None:
@@ -149,6 +182,8 @@ class Record:
             case facts.Created():
                 self.created = fact
             case facts.AttemptStarted():
+                if self.attempt is not None:
+                    self.usage.next_attempt()
                 self.attempt = fact
             case facts.Launched():
                 self.launched = fact
@@ -164,6 +199,8 @@ class Record:
                 self.exited = fact
             case facts.TreeEmpty():
                 self.tree = fact
+            case facts.SpendClosed():
+                self.settled = fact.settled
             case facts.Ended():
                 self.ended = fact
                 self._settled = (fact.reason, fact.message)
@@ -188,16 +225,9 @@ class Record:
         elif isinstance(event, Session):
             self.session = event
         elif isinstance(event, Usage):
-            self._apply_usage(event)
+            self.usage.apply(event)
         elif isinstance(event, (TurnEnd, TurnFailed)):
             self._apply_terminal(event)
-
-    def _apply_usage(self, event: Usage) -> None:
-        parts = (event.input_tokens, event.output_tokens)
-        if all(part is None for part in parts):
-            return
-        tokens = sum(part or 0 for part in parts)
-        self.tokens = tokens if event.scope == "total" else (self.tokens or 0) + tokens
 
     def _apply_terminal(self, event: TurnEnd | TurnFailed) -> None:
         self.terminal = event

@@ -44,6 +44,10 @@ class Reason(StrEnum):
     IDLE = "idle"
     OUTPUT = "output"
     LOST = "lost"
+    USD = "usd"
+    TOKENS = "tokens"
+    TURNS = "turns"
+    TOOL_CALLS = "tool-calls"
 
 
 FAILED_BY_HARNESS = frozenset(
@@ -77,6 +81,10 @@ OUTCOME_OF: dict[Reason, Outcome] = {
     Reason.IDLE: Outcome.TIMED_OUT,
     Reason.OUTPUT: Outcome.LIMITED,
     Reason.LOST: Outcome.LOST,
+    Reason.USD: Outcome.REFUSED,
+    Reason.TOKENS: Outcome.REFUSED,
+    Reason.TURNS: Outcome.REFUSED,
+    Reason.TOOL_CALLS: Outcome.REFUSED,
 }
 """Which outcome each reason belongs to."""
 

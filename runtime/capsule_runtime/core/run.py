@@ -1,6 +1,6 @@
 """One run, as a state machine. No I/O and no clock.
 
-Rule 1: every change of state happens in `Run._move`, and every legal one is a row of `TRANSITIONS`.
+Rule 1: every change of state happens in `Ladder._move`, and every legal one is a row of `TRANSITIONS`.
 Rule 2: methods return the actions the caller must perform, in order, and perform none. All that
 stands before an act in the list must be in the log before the act is performed.
 Rule 3: the first reason to end on record is the reason. Only a kill refines an earlier cancel.
@@ -10,24 +10,29 @@ Rule 4: `_finish` is the only place that writes a final status, and every path l
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from typing import Any, assert_never
 
 from capsule_runtime.core import facts
 from capsule_runtime.core.actions import (
     Action,
     Burial,
-    Bury,
-    Interrupt,
     Progress,
     Reply,
+    TopUp,
     WindDown,
     WriteResult,
     refusal_of,
 )
 from capsule_runtime.core.conversation import Conversation, Hear, Phase
+from capsule_runtime.core.day_share import Share
+from capsule_runtime.core.endings import write_end, write_exit
 from capsule_runtime.core.finals import final_status
 from capsule_runtime.core.journal import Journal, Moment, Position
-from capsule_runtime.core.outcome import OUTCOME_OF, Outcome, Reason
-from capsule_runtime.core.states import TRANSITIONS, WITHOUT_GRACE, Cause, IllegalMove, State
+from capsule_runtime.core.ladder import Ladder
+from capsule_runtime.core.ledger import Ledger
+from capsule_runtime.core.outcome import Outcome, Reason
+from capsule_runtime.core.purse import Purse, TooMuch
+from capsule_runtime.core.states import Cause, State
 from capsule_runtime.events import (
     Dispatch,
     Event,
@@ -35,34 +40,48 @@ from capsule_runtime.events import (
     Permission,
     Sleep,
     Suspend,
+    Text,
+    Thinking,
+    ToolCall,
     TurnEnd,
     TurnFailed,
+    Usage,
 )
 from capsule_runtime.messages import Exit
 
+SPENDING: tuple[type[Event], ...] = (Usage, Text, Thinking, ToolCall)
+"""What is entered in the ledger, and may be too much."""
+_DATE = len("2026-01-31")
 
-class Run:
+
+class Run(Ladder):
     """Decide what one run's events mean. Feed it; perform what it returns."""
 
-    def __init__(self, run: str, context: str, progress: Progress | None = None) -> None:
+    def __init__(
+        self,
+        run: str,
+        context: str,
+        progress: Progress | None = None,
+        ledger: Ledger | None = None,
+    ) -> None:
         before = progress or Progress()
-        self.state = State.STARTING
-        self.reason = before.reason
-        self.message = before.message
-        self.has_terminal = False
+        super().__init__(Journal(run, before.position), before)
         self._context = context
-        self._journal = Journal(run, before.position)
-        self._said = Conversation(self._journal, context, before)
-        self._actions: list[Action] = []
+        self._said = Conversation(self._journal, context, before, ledger)
+        self._purse = Purse(self._said.ledger)
         self._result = before.result
-        self._stop_asked = False
-        self._kill_started = before.kill_started
         self._hear: Hear = {
             **self._said.hear,
+            **{kind: self._then_weigh(self._said.hear[kind]) for kind in SPENDING},
             TurnEnd: self._turn_end,
             TurnFailed: self._turn_failed,
             **dict.fromkeys((Permission, Suspend, Sleep, Dispatch, Handoff), self._refuse),
         }
+
+    @property
+    def ledger(self) -> Ledger:
+        """Return the account of the run."""
+        return self._said.ledger
 
     @property
     def turns(self) -> int:
@@ -78,11 +97,6 @@ class Run:
     def session(self) -> str | None:
         """Return the harness's own session, as far as it told."""
         return self._said.session
-
-    @property
-    def outcome(self) -> Outcome | None:
-        """Return how the run ends, as far as that is on record."""
-        return None if self.reason is None else OUTCOME_OF[self.reason]
 
     @property
     def position(self) -> Position:
@@ -129,19 +143,15 @@ class Run:
     def ask_stop(self, reason: Reason, message: str, moment: Moment) -> list[Action]:
         """Apply: somebody, or a limit, asks the run to stop."""
         self._begin(moment)
-        was = self.state
-        self._move(Cause.STOP_ASKED)
-        if was is State.ENDED:
-            return []
-        if was is State.STOPPING:
-            self._ask_again(reason, message)
-        else:
-            self._settle(reason, message)
-            self._record_stop(reason, message)
-            if reason in WITHOUT_GRACE and was is State.RUNNING:
-                self._start_kill()
-            else:
-                self._act(Interrupt())
+        self._stop(reason, message)
+        return self._take()
+
+    def share(self, share: Share, moment: Moment) -> list[Action]:
+        """Apply: the run now holds *share* of the day."""
+        self._begin(moment)
+        self._purse.hold(share)
+        if self.state is State.RUNNING:
+            self._weigh()
         return self._take()
 
     def grace_over(self, moment: Moment) -> list[Action]:
@@ -166,12 +176,7 @@ class Run:
         """
         self._begin(moment)
         self._move(Cause.EXITED)
-        self._journal.fact(lambda s, at, run: facts.Exited(s, at, run, exit.code, exit.signal))
-        self._journal.fact(
-            lambda s, at, run: facts.TreeEmpty(
-                s, at, run, burial.killed, burial.left, burial.milliseconds
-            )
-        )
+        write_exit(self._journal, exit, burial)
         for event in last_words:
             if not self.has_terminal:
                 self._hear[type(event)](event)
@@ -190,64 +195,42 @@ class Run:
     def _finish(self) -> None:
         self._said.note_leftovers()
         assert self.reason is not None
-        reason, outcome = self.reason, OUTCOME_OF[self.reason]
-        turns, calls, message = self.turns, self.tool_calls, self.message
-        self._journal.fact(
-            lambda s, at, run: facts.Ended(s, at, run, outcome, reason, message, turns, calls)
-        )
+        write_end(self._journal, self.reason, self.message, self.ledger.settled())
         self._said.end_turn()
-        state, words = final_status(reason, message, killed=self._kill_started)
-        response = self._result if outcome is Outcome.COMPLETED else None
+        state, words = final_status(self.reason, self.message, killed=self._kill_started)
+        response = self._result if self.outcome is Outcome.COMPLETED else None
         self._journal.status(state, words, self._context, final=True, response=response)
 
     def _begin(self, moment: Moment) -> None:
         self._journal.at = moment.at
         self._said.now = moment.now
 
-    def _take(self) -> list[Action]:
-        self._actions.extend(self._journal.take())
-        actions, self._actions = self._actions, []
-        return actions
+    def _then_weigh(self, hear: Callable[[Any], None]) -> Callable[[Any], None]:
+        ledger = self.ledger
 
-    def _act(self, action: Action) -> None:
-        """Queue *action* behind all that was written so far."""
-        self._actions.extend(self._journal.take())
-        self._actions.append(action)
+        def heard(event: Event) -> None:
+            hear(event)
+            if self.reason is None and ledger.is_bounded:
+                self._weigh()
 
-    def _move(self, cause: Cause) -> None:
-        try:
-            self.state = TRANSITIONS[self.state][cause]
-        except KeyError:
-            raise IllegalMove(f"{cause.name} while {self.state.name}") from None
+        return heard
 
-    def _settle(self, reason: Reason, message: str) -> None:
-        if self.reason is None:
-            self.reason, self.message = reason, message
-
-    def _ask_again(self, reason: Reason, message: str) -> None:
-        """Go straight to the kill when a person asks again, or will not wait for a goodbye."""
-        if self.reason is None:  # a harness that closed its output is being killed
-            self._settle(reason, message)
-            return self._record_stop(reason, message)
-        refines = reason is Reason.KILLED and self.outcome is Outcome.CANCELED
-        by_person = OUTCOME_OF[reason] is Outcome.CANCELED
-        kills = reason is Reason.KILLED or (by_person and self.has_terminal)
-        if refines and self.reason is not reason:
-            self.reason, self.message = reason, message
-        elif self._kill_started or not kills:
-            return
-        self._record_stop(reason, message)
-        if not self._kill_started:
-            self._start_kill()
-
-    def _record_stop(self, reason: Reason, message: str) -> None:
-        self._stop_asked = True
-        self._journal.fact(lambda seq, at, run: facts.StopAsked(seq, at, run, reason, message))
-
-    def _start_kill(self) -> None:
-        self._kill_started = True
-        self._journal.fact(facts.KillStarted)
-        self._act(Bury())
+    def _weigh(self) -> None:
+        """Stop if too much was spent, or see to it that more may be."""
+        verdict = self._purse.verdict(self._journal.at[:_DATE])
+        match verdict:
+            case TooMuch(reason, message) if self.state is State.ENDED:
+                # It stands in the driver's last words: there is nobody left to stop.
+                self._settle(reason, message)
+                self._record_stop(reason, message)
+            case TooMuch(reason, message):
+                self._stop(reason, message)
+            case TopUp() as ask if self.state is State.RUNNING:
+                self._act(ask)
+            case TopUp() | None:
+                pass
+            case _:
+                assert_never(verdict)
 
     def _turn_end(self, event: TurnEnd) -> None:
         self._act(WriteResult(event.result))

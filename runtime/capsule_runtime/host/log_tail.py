@@ -10,8 +10,10 @@ from dataclasses import asdict, dataclass
 from msgspec import Struct
 
 from capsule_runtime.core.chain import START, Link, Row, forge
+from capsule_runtime.core.day_share import Share
 from capsule_runtime.core.index import IndexRow
 from capsule_runtime.errors import StoreError
+from capsule_runtime.host.reservations import Settlement, settle
 from capsule_runtime.host.rows import ContextRow
 from capsule_runtime.host.statements import QUERIES
 from capsule_runtime.host.store_errors import fence_lost
@@ -46,6 +48,8 @@ class LogTail:
     at_rest: bool
     is_claimed: bool = False
     failure: StoreError | None = None
+    share: Share | None = None
+    """What the run was given of the day when it was created."""
 
     def close(self) -> None:
         """Close the bell. For the store: the writer may still ring it."""
@@ -65,6 +69,7 @@ class Write(Struct, eq=False):
     index: IndexRow | None
     context: ContextRow | None
     done: Done
+    settlement: Settlement | None = None
     after_rest: bool = False
     error: StoreError | None = None
     before: Link = START
@@ -116,6 +121,8 @@ def insert(database: sqlite3.Connection, writes: Sequence[Write]) -> None:
             database.execute(QUERIES["update_run"], asdict(write.index) | {"no": write.tail.no})
         if write.context is not None:
             database.execute(QUERIES["keep_context"], asdict(write.context))
+        if write.settlement is not None:
+            settle(database, write.settlement)
 
 
 def _insert_rows(database: sqlite3.Connection, rows: list[SealedRow]) -> None:

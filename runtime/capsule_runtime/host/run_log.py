@@ -10,15 +10,17 @@ import anyio
 import msgspec
 
 from capsule_runtime.core.chain import Row
-from capsule_runtime.core.facts import Noted, Said
+from capsule_runtime.core.facts import Noted, Said, SpendClosed
 from capsule_runtime.core.index import IndexRow, index_row
 from capsule_runtime.core.journal import Append
 from capsule_runtime.core.log import Record
+from capsule_runtime.core.money import bounded
 from capsule_runtime.errors import StoreError
 from capsule_runtime.events import Session, TurnEnd, TurnFailed
 from capsule_runtime.frames import StatusFrame
 from capsule_runtime.host.feed import Feed
 from capsule_runtime.host.log_tail import LogTail
+from capsule_runtime.host.reservations import Settlement
 from capsule_runtime.host.rows import ContextRow
 from capsule_runtime.host.store import Store
 
@@ -92,7 +94,8 @@ class RunLog:
                 self._committed = None
 
         index, context = self._changes(appends)
-        self._store.append(self._tail, rows, index, done, context=context)
+        settlement = _settlement(appends)
+        self._store.append(self._tail, rows, index, done, context=context, settlement=settlement)
 
     @property
     def is_full(self) -> bool:
@@ -170,6 +173,17 @@ class RunLog:
             return None
         self._context = replace(self._context, session=session, memory=memory)
         return self._context
+
+
+def _settlement(appends: Sequence[Append]) -> Settlement | None:
+    """Return what the run used, if its account is closed here."""
+    for append in appends:
+        for fact in append.facts:
+            if isinstance(fact, SpendClosed):
+                cost = fact.settled.cost
+                microusd = cost.charged_microusd if cost else 0
+                return Settlement(fact.run, microusd, bounded(fact.settled.tokens or 0))
+    return None
 
 
 def _is_final(entry: object) -> bool:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from capsule_runtime.host.clock import Clock
+from capsule_runtime.host.day_account import DayAccount
 from capsule_runtime.host.hub import Hub
 from capsule_runtime.host.process import Warden
 
@@ -16,3 +17,5 @@ class Host:
     warden: Warden
     hub: Hub
     clock: Clock
+    day: DayAccount | None = None
+    """Where runs get what they may spend of a day; None where the day has no ceiling."""

@@ -21,7 +21,9 @@ from typing import Self, TypeVar
 import anyio
 import anyio.to_thread
 
+from capsule_runtime.core.ceilings import DayReached
 from capsule_runtime.core.chain import Row
+from capsule_runtime.core.day_share import Share
 from capsule_runtime.core.index import IndexRow
 from capsule_runtime.errors import StoreError
 from capsule_runtime.host import transactions
@@ -30,6 +32,7 @@ from capsule_runtime.host.connections import Connections, open_readonly, open_wr
 from capsule_runtime.host.event_loop import loop_post
 from capsule_runtime.host.log_tail import Done, LogTail, Write
 from capsule_runtime.host.reader import Reader
+from capsule_runtime.host.reservations import Claim, Settlement
 from capsule_runtime.host.rows import (
     ContextBusy,
     ContextDiffers,
@@ -51,39 +54,42 @@ class Store(Reader):
     All writing happens on the event loop that wrote first.
     """
 
-    def __init__(self, state: Path, connections: Connections) -> None:
+    def __init__(self, state: Path, connections: Connections, owner: str | None = None) -> None:
         super().__init__(state, connections.reading)
         self._connections = connections
         self._writer: Writer | None = None
-        self._audience: Audience | None = None
+        self._owner = owner
         self._tails: set[LogTail] = set()
         self._is_closed = False
 
-    def ring_for_followers_of(self, owner: str) -> None:
-        """Ring only for runs of which *owner* is told that they are followed. Else all ring.
-
-        Raises:
-            StoreError: the file for that cannot be created.
-        """
-        assert self._writer is None, "the writer has begun"
-        self._audience = Audience(self.audience(owner))
-
     async def create_run(
-        self, index: IndexRow, rows: Sequence[Row], context: ContextRow | None
-    ) -> LogTail | ContextBusy | ContextDiffers:
-        """Write the first *rows* of a run, numbered from 1, and own its log.
+        self,
+        index: IndexRow,
+        rows: Sequence[Row],
+        context: ContextRow | None,
+        claim: Claim | None = None,
+    ) -> LogTail | ContextBusy | ContextDiffers | DayReached:
+        """Write the first *rows* of a run, numbered from 1, own its log, and reserve for *claim*.
 
-        A context that is busy, or whose name belongs to another one, refuses: nothing is written.
+        A busy context, a name of another one and a day with nothing left refuse: nothing is written.
 
         Raises:
             StoreError: it cannot be written.
         """
-        new = transactions.NewRun(index, rows, context)
+        new = transactions.NewRun(index, rows, context, claim)
         bell = self.bell(index.id)
         made = await self._do(lambda begin: transactions.create_run(begin, bell, new))
         if isinstance(made, LogTail):
             self._tails.add(made)
         return made
+
+    async def reserve(self, claim: Claim) -> Share:
+        """Reserve more of a day for a run, as far as there is more; return what it holds then.
+
+        Raises:
+            StoreError: it cannot be written.
+        """
+        return await self._do(lambda begin: transactions.reserve_more(begin, claim))
 
     async def claim(self, run: str) -> LogTail:
         """Return the end of the log of *run*, which is at rest or whose owner is dead.
@@ -106,6 +112,7 @@ class Store(Reader):
         done: Done,
         *,
         context: ContextRow | None = None,
+        settlement: Settlement | None = None,
     ) -> None:
         """Queue *rows*, with the index and context as they are after them. Return at once.
 
@@ -115,7 +122,7 @@ class Store(Reader):
         Raises:
             ValueError: the rows do not carry the next numbers of the log.
         """
-        write = Write(tail, rows, index, context, done)
+        write = Write(tail, rows, index, context, done, settlement)
         writer = self._need_writer()
         write.reserve()
         writer.put(write)
@@ -123,8 +130,7 @@ class Store(Reader):
     def together(self) -> AbstractContextManager[None]:
         """Commit what is appended in the block as one piece. It must not wait for anything.
 
-        The writer would else wake for the first of many writes, and take its turns at the
-        interpreter from whoever makes the others.
+        The writer would else wake for the first, and take its turns from whoever makes the others.
         """
         return nullcontext() if self._writer is None else self._writer.together()
 
@@ -168,8 +174,8 @@ class Store(Reader):
         Raises:
             StoreError: it cannot be written.
         """
-        request = Request(0, run, verb, body, asked_at)
-        return await self._do(lambda begin: transactions.ask(begin, request))
+        asked = Request(0, run, verb, body, asked_at)
+        return await self._do(lambda begin: transactions.ask(begin, asked))
 
     async def take_requests(self, owner: str, taken_at: str) -> list[Request]:
         """Take what waits for the runs of *owner*, oldest first. Each request is given once.
@@ -210,8 +216,6 @@ class Store(Reader):
             self._writer.stop()
         for tail in self._tails:
             tail.close()
-        if self._audience is not None:
-            self._audience.close()
         self._connections.close()
 
     async def aclose(self) -> None:
@@ -239,10 +243,11 @@ class Store(Reader):
     def _need_writer(self) -> Writer:
         if self._is_closed:
             raise ValueError("the store is closed")
-        if self._connections.writing is None:
+        if (writing := self._connections.writing) is None:
             raise opened_readonly(self.path)
         if self._writer is None:
-            self._writer = Writer(self.path, self._connections.writing, loop_post(), self._audience)
+            audience = None if self._owner is None else Audience(self.audience(self._owner))
+            self._writer = Writer(self.path, writing, loop_post(), audience)
         return self._writer
 
     async def _do(self, work: Callable[[Begin], T]) -> T:
@@ -263,11 +268,13 @@ class Store(Reader):
         return result.result()
 
 
-def open_store(state: Path, *, readonly: bool = False) -> Store:
+def open_store(state: Path, *, readonly: bool = False, owner: str | None = None) -> Store:
     """Open the store in the directory *state*, created if need be. Blocks for some milliseconds.
+
+    With *owner*, bells ring only for runs of which that owner is told that they are followed.
 
     Raises:
         StoreError: it cannot be had; the code says why.
     """
     state = state.absolute()
-    return Store(state, open_readonly(state) if readonly else open_writable(state))
+    return Store(state, open_readonly(state) if readonly else open_writable(state), owner)

@@ -8,11 +8,14 @@ from contextlib import ExitStack
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
+from capsule_runtime.core.ceilings import DayReached
 from capsule_runtime.core.chain import START, Row
+from capsule_runtime.core.day_share import Share
 from capsule_runtime.core.index import IndexRow
 from capsule_runtime.host.bell import open_bell, remove_bell
 from capsule_runtime.host.log_reading import last_link, whole_log
 from capsule_runtime.host.log_tail import LogTail, Write, insert
+from capsule_runtime.host.reservations import Claim, exhausted, reserve
 from capsule_runtime.host.rows import (
     ContextBusy,
     ContextDiffers,
@@ -28,15 +31,18 @@ from capsule_runtime.host.writer import Begin
 
 @dataclass(frozen=True, slots=True)
 class NewRun:
-    """A run that does not exist yet: its index row, its first rows and its context."""
+    """A run that does not exist yet: its index row, its first rows, its context and its claim."""
 
     index: IndexRow
     rows: Sequence[Row]
     context: ContextRow | None
+    claim: Claim | None = None
 
 
-def create_run(begin: Begin, bell: Path, new: NewRun) -> LogTail | ContextBusy | ContextDiffers:
-    """Write the first rows of a run, unless its context is taken."""
+def create_run(
+    begin: Begin, bell: Path, new: NewRun
+) -> LogTail | ContextBusy | ContextDiffers | DayReached:
+    """Write the first rows of a run, unless its context is taken or the day is used up."""
     with ExitStack() as undo:
         fd = open_bell(bell)
         undo.callback(remove_bell, fd, bell)
@@ -46,6 +52,12 @@ def create_run(begin: Begin, bell: Path, new: NewRun) -> LogTail | ContextBusy |
             tail = _insert_run(database, fd, new)
         undo.pop_all()
     return tail
+
+
+def reserve_more(begin: Begin, claim: Claim) -> Share:
+    """Reserve more of a day for a run."""
+    with begin() as database:
+        return reserve(database, claim)
 
 
 def claim_run(begin: Begin, bell: Path, run: str) -> LogTail:
@@ -95,7 +107,9 @@ def rebuild(begin: Begin, fold: Fold) -> int:
     return len(found)
 
 
-def _find_refusal(database: sqlite3.Connection, new: NewRun) -> ContextBusy | ContextDiffers | None:
+def _find_refusal(
+    database: sqlite3.Connection, new: NewRun
+) -> ContextBusy | ContextDiffers | DayReached | None:
     names = {"context": new.index.context, "name": new.index.context}
     for (run,) in database.execute(QUERIES["live_run_of_context"], names).fetchall():
         return ContextBusy(run)
@@ -106,7 +120,7 @@ def _find_refusal(database: sqlite3.Connection, new: NewRun) -> ContextBusy | Co
             new.context.driver,
         ):
             return ContextDiffers(found)
-    return None
+    return None if new.claim is None else exhausted(database, new.claim)
 
 
 def _insert_run(database: sqlite3.Connection, bell: int, new: NewRun) -> LogTail:
@@ -116,6 +130,8 @@ def _insert_run(database: sqlite3.Connection, bell: int, new: NewRun) -> LogTail
     write.reserve()
     write.seal()
     insert(database, [write])
+    if new.claim is not None:
+        tail.share = reserve(database, new.claim)
     return tail
 
 

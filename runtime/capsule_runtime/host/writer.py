@@ -73,7 +73,7 @@ class Writer:
         post: Post,
         audience: Audience | None = None,
     ) -> None:
-        """*audience* knows for whom to ring; without it, all are rung for."""
+        """*audience* knows for whom to ring, and is closed at the end; without it, ring for all."""
         self._path = path
         self._database = connection.database
         self._lock = connection.lock
@@ -124,6 +124,8 @@ class Writer:
         self._thread.join(CLOSE_SECONDS)
         if self._thread.is_alive():
             raise writer_stopped(self._path, f"still busy after {CLOSE_SECONDS:g} s")
+        if self._audience is not None:
+            self._audience.close()
 
     def _main(self) -> None:
         try:

@@ -109,3 +109,29 @@ select taken_at is not null from requests where id = :id;
 
 -- name: known_numbers
 select no from runs union select run from log order by 1;
+
+-- name: day_taken
+-- total() cannot overflow, whatever harnesses claim to have used.
+select cast(min(total(microusd), 9007199254740992) as integer),
+    cast(min(total(tokens), 9007199254740992) as integer)
+from reservations where day = :day;
+
+-- name: reservations_of_run
+select day, microusd, tokens, state from reservations where run = :run order by day;
+
+-- name: reserve
+insert into reservations (day, run, owner, microusd, tokens, state)
+values (:day, :run, :owner, :microusd, :tokens, 'held')
+on conflict (day, run) do update set
+    owner = excluded.owner, microusd = excluded.microusd, tokens = excluded.tokens, state = 'held';
+
+-- name: settle
+-- What was used counts for the day for which it was reserved; other days have had their part.
+update reservations set state = 'settled',
+    microusd = max(0, :microusd - (
+        select cast(min(total(microusd), 9007199254740992) as integer)
+        from reservations o where o.run = :run and o.state = 'settled')),
+    tokens = max(0, :tokens - (
+        select cast(min(total(tokens), 9007199254740992) as integer)
+        from reservations o where o.run = :run and o.state = 'settled'))
+where run = :run and state = 'held';

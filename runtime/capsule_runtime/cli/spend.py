@@ -1,0 +1,165 @@
+"""`capsule spend`: what runs used and what it cost, by today's prices."""
+
+from __future__ import annotations
+
+import time
+from collections import defaultdict
+from collections.abc import Iterable, Iterator
+from datetime import UTC, datetime
+from typing import Literal, NamedTuple
+
+import anyio
+import click
+from msgspec import Struct
+
+from capsule_runtime.cli.options import MOST, json_option
+from capsule_runtime.cli.output import write_json, write_stdout
+from capsule_runtime.cli.printer import Shown, shown_line
+from capsule_runtime.cli.result import ShownCost, shown_cost
+from capsule_runtime.core.calls import CallUsage, sum_of_known
+from capsule_runtime.core.index import IndexRow
+from capsule_runtime.core.log import dated_calls
+from capsule_runtime.core.prices import PriceTable
+from capsule_runtime.core.units import parse_duration
+from capsule_runtime.runs import Runs, open_runs
+from capsule_runtime.settings import price_book
+
+By = Literal["capsule", "model", "day"]
+_DATE = len("2026-01-31")
+
+
+class Sum(Struct, frozen=True):
+    """What the calls of one capsule, model or day come to, or all of them."""
+
+    of: str
+    runs: int
+    steps: int
+    """How many calls of a model were heard of."""
+    tokens: int | None
+    """Null when nobody told."""
+    cost: ShownCost | None
+    """Null when there was no call."""
+
+
+class Account(Struct, frozen=True):
+    """What was spent *since* an instant, by the price table *prices*."""
+
+    since: str | None
+    prices: str
+    total: Sum
+    by: By | None
+    sums: tuple[Sum, ...]
+
+
+class _Call(NamedTuple):
+    run: IndexRow
+    at: str
+    usage: CallUsage
+
+
+def to_instant(ctx: click.Context, param: click.Parameter, value: str | None) -> str | None:
+    """Return the instant that a date, or a duration before now, means; RFC 3339, in UTC.
+
+    Raises:
+        BadParameter: it is neither.
+    """
+    if value is None:
+        return None
+    try:
+        if "-" in value:
+            found = datetime.fromisoformat(value)
+            found = found if found.tzinfo else found.replace(tzinfo=UTC)
+        else:
+            found = datetime.fromtimestamp(time.time() - parse_duration(value), UTC)
+        return f"{found.astimezone(UTC):%Y-%m-%dT%H:%M:%S}"
+    except (ValueError, OverflowError) as exc:
+        message = f"{value!r} is no date like 2026-01-31 and no duration like 24h or 7d"
+        raise click.BadParameter(message, ctx, param) from exc
+
+
+@click.command("spend", epilog="Example: capsule spend --since 7d --by model")
+@click.option(
+    "--since",
+    callback=to_instant,
+    metavar="DATE|TIME",
+    help="Calls since a day in UTC (2026-01-31), or not longer ago than this (24h, 7d).",
+)
+@click.option(
+    "--by", type=click.Choice(["capsule", "model", "day"]), help="One line for each of them."
+)
+@json_option
+def spend_command(since: str | None, by: By | None, as_json: bool) -> int:
+    """Add up what runs used and what it cost, by today's prices.
+
+    "≥" stands before a cost of which a part is not known; "—" is one of which nothing is known.
+    """
+    account = anyio.run(_add_up, since, by)
+    write_json(account) if as_json else write_stdout(_table(account))
+    return 0
+
+
+async def _add_up(since: str | None, by: By | None) -> Account:
+    prices = await price_book().table()
+    async with open_runs() as runs:
+        rows = runs.recent(limit=MOST)
+        calls = [
+            call
+            for row in rows
+            # A run that ended before has no later calls.
+            if since is None or row.ended_at is None or row.ended_at >= since
+            for call in _calls_of(runs, row)
+            if since is None or call.at >= since
+        ]
+    return Account(
+        since, prices.version, _sum("all", calls, prices), by, tuple(_sums(calls, by, prices))
+    )
+
+
+def _calls_of(runs: Runs, row: IndexRow) -> Iterator[_Call]:
+    for at, usage in dated_calls(row.body for row in runs.rows(row.id)):
+        yield _Call(row, at, usage)
+
+
+def _sums(calls: Iterable[_Call], by: By | None, prices: PriceTable) -> Iterator[Sum]:
+    groups: defaultdict[str, list[_Call]] = defaultdict(list)
+    for call in calls:
+        match by:
+            case "capsule":
+                groups[call.run.capsule].append(call)
+            case "model":
+                groups[call.usage.model].append(call)
+            case "day":
+                groups[call.at[:_DATE]].append(call)
+            case None:
+                return
+    for name in sorted(groups):
+        yield _sum(name, groups[name], prices)
+
+
+def _sum(name: str, calls: list[_Call], prices: PriceTable) -> Sum:
+    return Sum(
+        name,
+        len({call.run.id for call in calls}),
+        len(calls),
+        sum_of_known(*(call.usage.tokens for call in calls)),
+        shown_cost((call.usage for call in calls), prices),
+    )
+
+
+def _table(account: Account) -> Shown:
+    head = ((account.by or "").upper(), "RUNS", "CALLS", "TOKENS", "COST")
+    lines = [head, *map(_cells, account.sums), _cells(account.total)]
+    shown = [tuple(shown_line(cell) for cell in line) for line in lines]
+    widths = [max(len(line[column]) for line in shown) for column in range(len(head))]
+    text = ""
+    for name, *figures in shown:
+        columns = [name.ljust(widths[0])]
+        columns += [cell.rjust(room) for cell, room in zip(figures, widths[1:], strict=True)]
+        text += "  ".join(columns) + "\n"
+    return Shown(text)
+
+
+def _cells(line: Sum) -> tuple[str, ...]:
+    tokens = "—" if line.tokens is None else str(line.tokens)
+    cost = line.cost.shown if line.cost else "—"
+    return line.of, str(line.runs), str(line.steps), tokens, cost

@@ -1,0 +1,76 @@
+"""On what terms a run spends: whose ceilings hold, and whether anybody can hold them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+import msgspec
+
+from capsule_runtime.core.ceilings import Ceilings, DayCeilings
+from capsule_runtime.core.ledger import Ledger, Spend, refusal_at_launch, spend_word
+from capsule_runtime.core.prices import PriceTable
+from capsule_runtime.errors import SpendError, UsageError
+
+NO_CEILINGS = Ceilings()
+NO_DAY = DayCeilings()
+
+
+@dataclass(frozen=True, slots=True)
+class Terms:
+    """What is settled about spending before a launch."""
+
+    spend: Spend
+    ceilings: Ceilings
+    """The lower of the capsule's and the caller's."""
+    day: DayCeilings
+    ledger: Literal["driver"] = "driver"
+    """Where the account comes from."""
+
+    @property
+    def needs_prices(self) -> bool:
+        """Whether something is bounded in dollars."""
+        return self.ceilings.microusd is not None or self.day.microusd is not None
+
+    def check(self, model: str | None, prices: PriceTable | None) -> None:
+        """Refuse what cannot begin. A *model* that is not known yet is judged when it is used.
+
+        Raises:
+            SpendError: E-SPE-001, a ceiling is used up.
+            UsageError: E-USE-040, usage is told too late for a ceiling to be held; E-USE-041,
+                nobody knows what the model costs.
+        """
+        if (reached := Ledger(self.ceilings, prices).exhausted()) is not None:
+            raise SpendError("E-SPE-001", reached.refusal, "Raise the ceiling.")
+        of_day = Ceilings(self.day.microusd, self.day.tokens)
+        of_day = msgspec.structs.replace(of_day, on_unmetered=self.ceilings.on_unmetered)
+        for ceilings, of in ((self.ceilings, ""), (of_day, " for the day")):
+            unheld = refusal_at_launch(ceilings, self.spend, model, prices)
+            if unheld is None:
+                continue
+            message = unheld.refusal.replace(" cannot be held", f"{of} cannot be held")
+            if self.spend in (Spend.AFTER_RUN, Spend.UNMETERED):
+                raise UsageError("E-USE-040", message, _UNMETERED_HINT)
+            raise UsageError("E-USE-041", message, _UNPRICED_HINT)
+
+
+_UNMETERED_HINT = "Bound turns or tool calls, or allow it with --on-unmetered allow."
+_UNPRICED_HINT = (
+    "Write the model as provider:id, give it a price of your own, or bound tokens instead."
+)
+
+
+def terms_of(
+    of_capsule: Ceilings,
+    of_caller: Ceilings,
+    day: DayCeilings,
+    usage: Literal["per-call", "cumulative", "final", "none"],
+) -> Terms:
+    """Return the terms of a run with a driver that reports its *usage* so.
+
+    The day's ceilings are the caller's too: no capsule can let them go.
+    """
+    ceilings = of_capsule.lowered_by(of_caller)
+    if day and of_caller.on_unmetered == "refuse":
+        ceilings = msgspec.structs.replace(ceilings, on_unmetered="refuse")
+    return Terms(spend_word(usage), ceilings, day)

@@ -1,0 +1,122 @@
+"""What a run would be: the plan that `--explain` prints."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+
+from msgspec import Struct
+
+from capsule_runtime.core.ceilings import Ceilings, DayCeilings
+from capsule_runtime.core.grants import Grants
+from capsule_runtime.core.ledger import Spend
+from capsule_runtime.granting import Asks, caveats_of_grants
+from capsule_runtime.host.capsule import Task, plan_launch
+from capsule_runtime.host.state import default_state, places_of
+from capsule_runtime.pricing import PriceBook
+from capsule_runtime.request import TIER, Ready, RunRequest, check_tier, read_request, settle
+from capsule_runtime.settings import day_ceilings, price_book
+
+
+class Plan(Struct, frozen=True):
+    """What a run would be: everything but its ids. Nothing was started."""
+
+    capsule: str
+    version: str
+    folder: str
+    driver: str
+    argv: tuple[str, ...]
+    env: dict[str, str]
+    """The names of the variables the harness gets, and where each value comes from."""
+    workdir: str
+    workdir_mode: str
+    containment: str
+    asks: Asks
+    grants: Grants
+    caveats: tuple[str, ...]
+    limits: dict[str, float]
+    model: str | None
+    context: str | None
+    usage: str
+    ledger: str
+    spend: Spend
+    ceilings: Ceilings
+    day: DayCeilings
+
+
+def plan_run(
+    request: RunRequest,
+    state: Path | None = None,
+    *,
+    day: DayCeilings | None = None,
+    prices: PriceBook | None = None,
+    in_any_tier: bool = False,
+) -> Plan:
+    """Return what `start` would do with *request*; start nothing and write nothing.
+
+    What nobody granted stands in the plan. With *in_any_tier* a tier that cannot be had is no
+    matter.
+
+    Raises:
+        CapsuleError: the same that `start` would raise, but for what nobody granted.
+    """
+    state = state or default_state()
+    ready = settle(read_request(request, day_ceilings() if day is None else day), state)
+    if not in_any_tier:
+        check_tier(ready.standing)
+    terms = ready.terms
+    table = (prices or price_book(state)).load() if terms.needs_prices else None
+    terms.check(ready.model, table)
+    capsule, manifest = ready.capsule, ready.capsule.manifest
+    places = places_of(state, "RUN", "CONTEXT", ready.workdir)
+    task = Task(
+        run="RUN",
+        context=request.context or "CONTEXT",
+        message=request.message,
+        args=request.args,
+        env=ready.env,
+        model=request.model,
+        session=None,
+        memory=None,
+        limits=ready.limits,
+    )
+    launch = plan_launch(capsule, places, task)
+    return Plan(
+        capsule=manifest.name,
+        version=manifest.version,
+        folder=str(capsule.folder),
+        driver=manifest.harness.driver,
+        argv=launch.argv,
+        env={name: _origin(name, ready, launch.plan.env) for name in sorted(launch.env)},
+        workdir=str(ready.workdir),
+        workdir_mode=manifest.workdir.mode,
+        containment=TIER,
+        asks=ready.standing.asks,
+        grants=ready.grants,
+        caveats=caveats_of(ready),
+        limits=ready.limits,
+        model=ready.model,
+        context=request.context,
+        usage=capsule.driver.describe().usage,
+        ledger=terms.ledger,
+        spend=terms.spend,
+        ceilings=terms.ceilings,
+        day=terms.day,
+    )
+
+
+def caveats_of(ready: Ready) -> tuple[str, ...]:
+    """Return what a person should know about this run's walls, in plain words."""
+    caveats = ["advisory: the harness has your user's rights on files and network"]
+    if ready.capsule.manifest.workdir.mode == "ro":
+        caveats.append("the capsule promises to only read the work directory; nothing enforces it")
+    caveats += caveats_of_grants(ready.standing, ready.env)
+    return tuple(caveats)
+
+
+def _origin(name: str, ready: Ready, planned: Mapping[str, str]) -> str:
+    if name in ready.request.env:
+        return "caller"
+    if name in ready.env:
+        return "secret of the caller" if name in ready.grants.secrets else "caller, as granted"
+    return "driver" if name in planned else "runtime"
