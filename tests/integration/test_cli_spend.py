@@ -54,7 +54,7 @@ def test_a_run_that_reaches_a_ceiling_exits_3_and_says_which(command: Command) -
     done = command.run(TURNS, "--max-turns", "1")
 
     assert done.status == 3
-    assert "spend: after-call; at most 1 turn\n" in done.err
+    assert "spend: after-call, by what the driver reports; at most 1 turn\n" in done.err
     assert "✗ the turns ceiling of 1 is reached: 2 observed  turns" in done.err
 
 

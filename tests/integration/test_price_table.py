@@ -186,6 +186,12 @@ def make_negative(path: Path) -> None:
     path.write_bytes(msgspec.msgpack.encode(forged))
 
 
+def make_unsearchable(path: Path) -> None:
+    row = {"pattern": {"kind": "regex", "text": "("}, "price": {}}
+    forged = {"version": table(DAY).version, "providers": [{"id": "acme", "rows": [row]}]}
+    path.write_bytes(msgspec.msgpack.encode(forged))
+
+
 def let_others_write(path: Path) -> None:
     path.chmod(0o666)
 
@@ -211,6 +217,7 @@ def make_folder(path: Path) -> None:
         (spoil_nothing, True),
         (make_garbage, False),
         (make_negative, False),
+        (make_unsearchable, False),
         (let_others_write, False),
         (make_link, False),
         (make_pipe, False),

@@ -220,6 +220,25 @@ async def test_what_is_said_under_ceilings_is_all_on_record(tmp_path: Path, stat
     assert (kinds.count(Text), kinds.count(ToolCall), kinds.count(ToolResult)) == (50, 50, 0)
 
 
+async def test_a_refusal_that_is_on_record_outlives_its_supervisor(
+    tmp_path: Path, state: Path
+) -> None:
+    spend = "tokens = 50\n[limits]\ngrace = '1h'"
+    capsule = spender(tmp_path / "capsule", "stays", usage(60), spend=spend)
+    with owner(state, capsule) as process:
+        process.hear('"stop-asked"')
+        process.kill()
+    async with open_runs(state) as runs:
+        await runs.recover()
+        record = runs.record(process.run)
+
+    assert (record.outcome, record.reason) == (Outcome.REFUSED, Reason.TOKENS)
+    assert record.final is not None
+    assert record.final.message.startswith("the tokens ceiling of 50 is reached: 60 observed")
+    assert record.settled is not None
+    assert record.settled.tokens == 60
+
+
 # Refused before anything is created.
 
 

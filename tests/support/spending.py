@@ -1,6 +1,7 @@
 """A harness that spends as it is told, as a real process, and a builder of capsules for it.
 
 spending.py says JSON ...        say the JSON lines, then wait for the interrupt and leave
+spending.py stays JSON ...       say the JSON lines, and heed nothing
 spending.py ends JSON ...        say the JSON lines and leave
 spending.py works CALLS TOKENS   CALLS times: call a model, which takes a moment, and report TOKENS;
                                  leave when interrupted
@@ -11,6 +12,7 @@ from __future__ import annotations
 import json
 import os
 import select
+import signal
 import sys
 from pathlib import Path
 
@@ -45,6 +47,8 @@ def main(verb: str, *arguments: str) -> None:
             say(line)
         if verb == "says":
             is_interrupted(None)
+        while verb == "stays":
+            signal.pause()
         return
     calls, tokens = map(int, arguments)
     for _ in range(calls):

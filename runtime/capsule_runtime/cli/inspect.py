@@ -154,6 +154,7 @@ def _page(result: Result, task: str) -> Shown:
         "model calls": result.steps,
         "tokens": result.tokens,
         "cost": result.cost.shown if result.cost else "—",
+        "ledger": result.ledger,
         "spend": result.spend,
         "ceilings": result.ceilings.shown if result.ceilings else None,
         "ceilings of the day": result.day.shown if result.day else None,

@@ -142,9 +142,11 @@ _AMOUNT = click.IntRange(0, MOST)
 @click.option(
     "--max-usd", callback=to_microusd, metavar="USD", help="Stop once it cost this much, like 1.50."
 )
-@click.option("--max-tokens", type=_AMOUNT, help="Stop once it used so many tokens.")
-@click.option("--max-turns", type=_AMOUNT, help="Stop at one more answer of the model.")
-@click.option("--max-tool-calls", type=_AMOUNT, help="Stop at one more tool call.")
+@click.option("--max-tokens", type=_AMOUNT, metavar="N", help="Stop once it used so many tokens.")
+@click.option(
+    "--max-turns", type=_AMOUNT, metavar="N", help="Stop when the model answers more often."
+)
+@click.option("--max-tool-calls", type=_AMOUNT, metavar="N", help="Stop when it calls more tools.")
 @click.option(
     "--on-unmetered",
     type=click.Choice(["refuse", "allow"]),

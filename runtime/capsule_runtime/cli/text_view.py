@@ -139,7 +139,8 @@ def _spend(fact: AttemptStarted, known: Spend) -> str:
     run = fact.ceilings.shown if fact.ceilings else ""
     day = f"all runs of the day: {fact.day.shown}" if fact.day else ""
     bounds = "; ".join(filter(None, (run, day)))
-    return f"spend: {known}; {f'at most {bounds}' if bounds else 'no ceilings'}"
+    terms = f"at most {bounds}" if bounds else "no ceilings"
+    return f"spend: {known}, by what the {fact.ledger} reports; {terms}"
 
 
 def _why(record: Record) -> Line:

@@ -17,6 +17,13 @@ class Pattern(Struct, frozen=True, omit_defaults=True):
     text: str = ""
     of: tuple[Pattern, ...] = ()
 
+    def __post_init__(self) -> None:
+        if self.kind == "regex":
+            try:
+                re.compile(self.text)
+            except re.error as exc:
+                raise ValueError(f"{self.text!r} is no regular expression: {exc}") from exc
+
     def fits(self, name: str) -> bool:
         """Whether *name* is like that."""
         match self.kind:
