@@ -16,6 +16,7 @@ if TYPE_CHECKING:
         Said,
         find_driver,
     )
+    from capsule_runtime.embedding import RunHandle, RunResult, RunSummary
     from capsule_runtime.errors import (
         CapsuleError,
         ContainmentError,
@@ -48,6 +49,7 @@ if TYPE_CHECKING:
         Usage,
     )
     from capsule_runtime.frames import ArtifactFrame, Frame, StatusFrame, TextFrame, ThinkingFrame
+    from capsule_runtime.logs import Logger
     from capsule_runtime.manifest import Manifest, parse_manifest
     from capsule_runtime.messages import (
         Ack,
@@ -62,6 +64,8 @@ if TYPE_CHECKING:
         Send,
         TextPart,
     )
+    from capsule_runtime.request import RunRequest
+    from capsule_runtime.supervisor import Supervisor, open_supervisor
 
 __all__ = [
     "Ack",
@@ -84,6 +88,7 @@ __all__ = [
     "HostError",
     "LaunchPlan",
     "LaunchRequest",
+    "Logger",
     "Manifest",
     "ManifestError",
     "Message",
@@ -96,12 +101,17 @@ __all__ = [
     "Refused",
     "Remember",
     "Retrying",
+    "RunHandle",
+    "RunRequest",
+    "RunResult",
+    "RunSummary",
     "Said",
     "Send",
     "Session",
     "Sleep",
     "StatusFrame",
     "StoreError",
+    "Supervisor",
     "Suspend",
     "Text",
     "TextDelta",
@@ -118,6 +128,7 @@ __all__ = [
     "UsageError",
     "exit_code",
     "find_driver",
+    "open_supervisor",
     "parse_manifest",
 ]
 
@@ -135,6 +146,11 @@ _HOMES = {
         "NoConfig",
         "Said",
         "find_driver",
+    ),
+    "embedding": (
+        "RunHandle",
+        "RunResult",
+        "RunSummary",
     ),
     "errors": (
         "CapsuleError",
@@ -174,6 +190,7 @@ _HOMES = {
         "TextFrame",
         "ThinkingFrame",
     ),
+    "logs": ("Logger",),
     "manifest": (
         "Manifest",
         "parse_manifest",
@@ -190,6 +207,11 @@ _HOMES = {
         "Remember",
         "Send",
         "TextPart",
+    ),
+    "request": ("RunRequest",),
+    "supervisor": (
+        "Supervisor",
+        "open_supervisor",
     ),
 }
 

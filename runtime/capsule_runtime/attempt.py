@@ -60,7 +60,7 @@ class Attempt:
         log: RunLog,
         driver: Driver,
         limits: Limits,
-        heed: Callable[[], Awaitable[None]],
+        heed: Callable[[], Awaitable[object]],
     ) -> None:
         """*heed* does what others have asked of the run so far."""
         self._host = host

@@ -20,12 +20,13 @@ from capsule_runtime.host.run_log import RunLog
 from capsule_runtime.host.state import doorbell, warden_door, warden_lock
 from capsule_runtime.host.store import Store
 from capsule_runtime.host.store_errors import DAMAGED, FENCE_LOST
+from capsule_runtime.logs import Logs
 
 BURIAL_SECONDS = 15.0
 """How long a dead owner's warden may take to bury what it had started."""
 
 
-async def recover(store: Store, clock: Clock, by: str) -> list[str]:
+async def recover(store: Store, clock: Clock, by: str, logs: Logs) -> list[str]:
     """End every run that a dead supervisor left, once its tree is buried; return their ids.
 
     A run whose tree is still being buried is left for the next one who looks.
@@ -34,7 +35,7 @@ async def recover(store: Store, clock: Clock, by: str) -> list[str]:
     ended: list[str] = []
     for owner in {row.owner for row in store.live_runs_of_dead_owners()}:
         if owner is not None:
-            ended += await _recover_from(store, clock, owner, by)
+            ended += await _recover_from(store, clock, owner, by, logs)
     return ended
 
 
@@ -50,7 +51,7 @@ def _remove_remains(store: Store) -> None:
                     remains(store.state, owner).unlink(missing_ok=True)
 
 
-async def _recover_from(store: Store, clock: Clock, owner: str, by: str) -> list[str]:
+async def _recover_from(store: Store, clock: Clock, owner: str, by: str, logs: Logs) -> list[str]:
     """Take the dead owner's place: its own lock first, then its warden's."""
     own_lock = await take(store.owner_lock(owner), 0)
     if own_lock is None:
@@ -62,17 +63,18 @@ async def _recover_from(store: Store, clock: Clock, owner: str, by: str) -> list
         with buried:
             doorbell(store.state, owner).unlink(missing_ok=True)
             left = [row.id for row in store.live_runs_of(owner)]
-            return [run for run in left if await _end(store, clock, run, by)]
+            return [run for run in left if await _end(store, clock, run, by, logs)]
 
 
-async def _end(store: Store, clock: Clock, run: str, by: str) -> bool:
+async def _end(store: Store, clock: Clock, run: str, by: str, logs: Logs) -> bool:
     """Write the end of *run*, unless somebody else did, or its log cannot be read.
 
     One damaged log must not keep others from theirs; `check` shows it.
     """
     try:
-        await _write_end(store, clock, run, by)
+        await _write_end(store, clock, run, by, logs.of(run=run))
     except StoreError as exc:
+        logs.trouble(exc, run=run)
         if exc.code not in (FENCE_LOST, DAMAGED):
             raise
         return False
@@ -81,12 +83,12 @@ async def _end(store: Store, clock: Clock, run: str, by: str) -> bool:
     return True
 
 
-async def _write_end(store: Store, clock: Clock, run: str, by: str) -> None:
+async def _write_end(store: Store, clock: Clock, run: str, by: str, logs: Logs) -> None:
     """Write the end of *run*. A reason that is on record already stays the reason."""
     tail = await store.claim(run)
     try:
         record = Record.fold(row.body for row in whole_log(partial(store.read, run)))
-        log = RunLog(store, tail, record)
+        log = RunLog(store, tail, record, observe=logs.observe)
         state = Run(run, record.created.context if record.created else "", record.progress)
         moment = clock.moment()
         actions: list[Action] = [

@@ -6,15 +6,17 @@ import os
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Self
 
 from msgspec import Struct
 
 from capsule_runtime.core.facts import AttemptStarted, Created
 from capsule_runtime.errors import ContainmentError, UsageError
 from capsule_runtime.host.capsule import Capsule, Launch, Task, load_capsule, plan_launch
+from capsule_runtime.host.clock import new_id
 from capsule_runtime.host.rows import ContextRow
 from capsule_runtime.host.state import default_state, places_of
-from capsule_runtime.messages import Message
+from capsule_runtime.messages import Message, TextPart
 
 TIERS = ("sealed", "scoped", "advisory")
 _WORKDIR_HINT = "Name one with --workdir."
@@ -39,6 +41,20 @@ class RunRequest:
     """Lowers the manifest's wall limit; it never raises it."""
     containment: str | None = None
     """The weakest tier that will do: sealed, scoped or advisory. None means scoped."""
+
+    @classmethod
+    def of(
+        cls,
+        capsule: str | Path,
+        task: str,
+        *,
+        workdir: str | Path = ".",
+        context: str | None = None,
+        containment: str | None = None,
+    ) -> Self:
+        """Return the request to give *task*, in plain words, to *capsule*."""
+        message = Message(new_id("msg"), (TextPart(task),))
+        return cls(Path(capsule), message, Path(workdir), context, containment=containment)
 
 
 @dataclass(frozen=True, slots=True)

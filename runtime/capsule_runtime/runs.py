@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, Iterable, Iterator
-from contextlib import asynccontextmanager
+from collections.abc import AsyncGenerator, Iterable, Iterator, Sequence
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from functools import partial
 from pathlib import Path
 
@@ -16,7 +16,7 @@ from capsule_runtime.core.index import IndexRow, index_row
 from capsule_runtime.core.log import Record
 from capsule_runtime.core.outcome import Reason
 from capsule_runtime.errors import HostError, StoreError, UsageError
-from capsule_runtime.host.bell import follow_bell
+from capsule_runtime.host.bell import Bell, follow_bell
 from capsule_runtime.host.clock import SystemClock, new_id
 from capsule_runtime.host.control import ring_owner
 from capsule_runtime.host.feed import whole_log
@@ -25,6 +25,7 @@ from capsule_runtime.host.process import bury_through_warden
 from capsule_runtime.host.rows import ContextRow, Folded, Problem
 from capsule_runtime.host.state import default_state, doorbell, warden_door
 from capsule_runtime.host.store import Store, open_store
+from capsule_runtime.logs import Logs
 from capsule_runtime.recovery import recover
 
 LAST = "@last"
@@ -40,8 +41,9 @@ _LOOK_SECONDS = 1.0
 class Runs:
     """Look at the runs of one state directory, and ask their owners for things."""
 
-    def __init__(self, store: Store) -> None:
+    def __init__(self, store: Store, logs: Logs | None = None) -> None:
         self._store = store
+        self._logs = logs or Logs()
         self._clock = SystemClock()
 
     @property
@@ -82,6 +84,14 @@ class Runs:
         """Yield the rows of *run* beyond entry *after*, as far as they are written now."""
         return whole_log(partial(self._store.read, run), after)
 
+    def page(self, run: str, after: int) -> Sequence[Row]:
+        """Return the next rows of *run* that reach beyond entry *after*."""
+        return self._store.read(run, after)
+
+    def bell(self, run: str) -> AbstractAsyncContextManager[Bell]:
+        """Return the watch on what others write of *run*."""
+        return follow_bell(self._store.bell(run), self._store.data_version)
+
     def record(self, run: str) -> Record:
         """Return what the log of *run* says now."""
         return Record.fold(row.body for row in self.rows(run))
@@ -95,7 +105,7 @@ class Runs:
 
         A run whose owner died is ended first, so that this ends too.
         """
-        async with follow_bell(self._store.bell(run), self._store.data_version) as bell:
+        async with self.bell(run) as bell:
             while True:
                 rows = self._store.read(run, after)
                 for row in rows:
@@ -103,7 +113,7 @@ class Runs:
                     after = row.last
                 if rows:
                     continue
-                if self._has_ended(run):
+                if self.has_ended(run):
                     if self._store.read(run, after):
                         continue
                     return
@@ -128,7 +138,7 @@ class Runs:
             HostError: E-HOST-010, the owner does not answer.
         """
         owner = self.find(run).owner
-        if self._has_ended(run) or owner is None:
+        if self.has_ended(run) or owner is None:
             return
         try:
             request = await self._store.ask(run, reason.value, b"", self._clock.moment().at)
@@ -146,7 +156,7 @@ class Runs:
 
     async def recover(self) -> list[str]:
         """End the runs that dead owners left, and return their ids."""
-        return await recover(self._store, self._clock, new_id("sup"))
+        return await recover(self._store, self._clock, new_id("sup"), self._logs)
 
     async def check(self) -> list[Problem]:
         """Return what is wrong with the store; reads all of it."""
@@ -156,7 +166,8 @@ class Runs:
         """Write the index anew from the logs, and return the number of runs."""
         return await self._store.rebuild(_fold)
 
-    def _has_ended(self, run: str) -> bool:
+    def has_ended(self, run: str) -> bool:
+        """Say whether the end of *run* is on record."""
         return self.find(run).state == "ended"
 
     def _is_dead(self, owner: str) -> bool:
@@ -165,8 +176,8 @@ class Runs:
     async def _within(self, seconds: float, run: str, request: int) -> bool:
         """Wait until *request* was taken, or its run has ended; say whether it was in time."""
         with anyio.move_on_after(seconds):
-            async with follow_bell(self._store.bell(run), self._store.data_version) as bell:
-                while not (self._store.request_taken(request) or self._has_ended(run)):
+            async with self.bell(run) as bell:
+                while not (self._store.request_taken(request) or self.has_ended(run)):
                     with anyio.move_on_after(_LOOK_SECONDS):
                         await bell.rung()
                 return True

@@ -15,7 +15,7 @@ from pathlib import Path
 import anyio
 import anyio.abc
 
-from capsule_runtime.active_run import ActiveRun, Work
+from capsule_runtime.active_run import ActiveRun
 from capsule_runtime.attempt import Attempt
 from capsule_runtime.core.index import index_row
 from capsule_runtime.core.journal import Append
@@ -23,10 +23,12 @@ from capsule_runtime.core.limits import Limits
 from capsule_runtime.core.log import Record
 from capsule_runtime.core.outcome import Reason
 from capsule_runtime.core.run import Run
+from capsule_runtime.embedding import RunHandle, RunSummary, summary_of
 from capsule_runtime.errors import HostError, StoreError, UsageError
+from capsule_runtime.heeding import Heeder
 from capsule_runtime.host.capsule import Task, plan_launch
 from capsule_runtime.host.clock import Clock, SystemClock, new_id
-from capsule_runtime.host.control import Doorbell, open_doorbell
+from capsule_runtime.host.control import open_doorbell
 from capsule_runtime.host.hub import Hub
 from capsule_runtime.host.locks import try_take
 from capsule_runtime.host.process import open_warden
@@ -35,6 +37,8 @@ from capsule_runtime.host.run_log import RunLog, rows_of
 from capsule_runtime.host.shared import Host
 from capsule_runtime.host.state import default_state, doorbell, places_of, warden_door, warden_lock
 from capsule_runtime.host.store import Store, open_store
+from capsule_runtime.known_runs import KnownRuns
+from capsule_runtime.logs import Logger, Logs
 from capsule_runtime.recovery import recover
 from capsule_runtime.request import (
     Ready,
@@ -43,11 +47,11 @@ from capsule_runtime.request import (
     check_request,
     created_run,
 )
+from capsule_runtime.runs import Runs
+from capsule_runtime.shelters import Beginning, Shelters, closed
 
 URGENT_GRACE_SECONDS = 4.0
 """The grace when the supervisor itself is told to stop: a CI runner waits 7.5 s in all."""
-STOP_REASONS = frozenset({Reason.INTERRUPTED, Reason.KILLED, Reason.HANG_UP, Reason.TERMINATED})
-"""What other processes may ask a run to stop for."""
 CLOSE_SECONDS = 6.5
 """How long closing waits for the runs' recorded ends; then it cuts their lifeline."""
 
@@ -55,18 +59,37 @@ CLOSE_SECONDS = 6.5
 class Supervisor:
     """The owner of the runs it starts. `open_supervisor` makes one."""
 
-    def __init__(self, store: Store, host: Host, tasks: anyio.abc.TaskGroup, id: str) -> None:
+    def __init__(
+        self, store: Store, host: Host, tasks: anyio.abc.TaskGroup, id: str, logs: Logs
+    ) -> None:
         self.id = id
         self._store = store
         self._host = host
-        self._tasks = tasks
+        self._logs = logs
         self._runs: dict[str, ActiveRun] = {}
-        self._shelters: set[anyio.CancelScope] = set()
-        # A request that one task has taken is done before another finds nothing left to take.
-        self._heeding = anyio.Lock()
+        self.shelters = Shelters(tasks)
+        self.heeder = Heeder(store, id, self._runs, host.clock, logs)
+        self._known = KnownRuns(Runs(store, logs), self.shelters.shelter)
+        self._beginnings: set[Beginning[ActiveRun]] = set()
+        self._is_closing = False
+
+    def get(self, run: str) -> RunHandle:
+        """Return the run of the state directory whose whole id is *run*, whoever owns it.
+
+        Raises:
+            UsageError: E-USE-001, there is none.
+        """
+        return self._runs.get(run) or self._known.get(run)
+
+    def list(self, *, live_only: bool = False, limit: int = 50) -> tuple[RunSummary, ...]:
+        """Return the newest runs of the state directory, newest first, whoever owns them."""
+        return tuple(map(summary_of, self._store.runs(limit, live_only)))
 
     async def start(self, request: RunRequest) -> ActiveRun:
         """Record a run and begin its launch. Errors before that leave nothing behind.
+
+        If this is cancelled there is no run, or it is stopped as an interrupted one. Once this has
+        returned the run goes on, whatever becomes of the caller's task, until the supervisor ends.
 
         Raises:
             UsageError: what is asked for cannot be; E-USE-010, the context is busy.
@@ -75,6 +98,21 @@ class Supervisor:
             ContainmentError: the tier cannot be had.
             StoreError: the log cannot be written.
         """
+        if self._is_closing:
+            raise closed()
+        beginning = Beginning(partial(self._begin, request), _interrupt)
+        self._beginnings.add(beginning)
+
+        async def carry_out() -> None:
+            try:
+                await beginning.carry_out()
+            finally:
+                self._beginnings.discard(beginning)
+
+        self.shelters.shelter(carry_out)
+        return await beginning.made()
+
+    async def _begin(self, request: RunRequest) -> ActiveRun:
         ready = check_request(request)
         run, context = new_id("run"), self._context_for(ready)
         places = places_of(self._store.state, run, context.uuid, ready.workdir)
@@ -94,8 +132,9 @@ class Supervisor:
         state = Run(run, context.name)
         log = await self._create(state, ready, context)
         driver, limits = ready.capsule.driver, Limits.of(ready.limits)
-        attempt = Attempt(self._host, state, log, driver, limits, self.heed_requests)
-        active = self._runs[run] = ActiveRun(log, context.name, attempt, self.shelter)
+        attempt = Attempt(self._host, state, log, driver, limits, self.heeder.heed)
+        active = ActiveRun(log, context.name, attempt, self.shelters.shelter, places.out)
+        self._runs[run] = active
         started = partial(attempt_started, self.id, ready, launch, session)
 
         async def carry_out() -> None:
@@ -104,49 +143,21 @@ class Supervisor:
             finally:
                 del self._runs[run]
 
-        self.shelter(carry_out)
+        self.shelters.shelter(carry_out)
         return active
-
-    def shelter(self, work: Work) -> None:
-        """Begin *work* out of reach of the caller's cancellation; `close` ends it."""
-        # Known from now on: `close` may come before the task has run for the first time.
-        shelter = anyio.CancelScope(shield=True)
-        self._shelters.add(shelter)
-        self._tasks.start_soon(self._sheltered, work, shelter)
-
-    async def serve_requests(self, door: Doorbell) -> None:
-        """Do what other processes ask of our runs, for ever."""
-        while True:
-            await door.rung()
-            await self.heed_requests()
-
-    async def heed_requests(self) -> None:
-        """Do what other processes have asked of our runs so far."""
-        async with self._heeding, anyio.create_task_group() as stops:
-            # Whoever asked looks whether it was taken, and is told by `Runs.ask` if it was not.
-            with suppress(StoreError):
-                at = self._host.clock.moment().at
-                for request in await self._store.take_requests(self.id, at):
-                    active = self._runs.get(request.run)
-                    if active and request.verb in STOP_REASONS:
-                        stops.start_soon(_stop, active, Reason(request.verb))
 
     async def close(self) -> None:
         """Stop all runs as one batch, and wait for their recorded ends, within a bound."""
-        with anyio.CancelScope(shield=True):
-            with anyio.move_on_after(CLOSE_SECONDS):
-                async with anyio.create_task_group() as ends:
-                    for active in list(self._runs.values()):
-                        ends.start_soon(_end, active)
-            for shelter in list(self._shelters):
-                shelter.cancel()
-
-    async def _sheltered(self, work: Work, shelter: anyio.CancelScope) -> None:
+        self._is_closing = True
         try:
-            with shelter:
-                await work()
+            with anyio.move_on_after(CLOSE_SECONDS, shield=True):
+                for beginning in [*self._beginnings]:
+                    await beginning.told.wait()
+                async with anyio.create_task_group() as ends:
+                    for active in [*self._runs.values()]:
+                        ends.start_soon(_end, active)
         finally:
-            self._shelters.discard(shelter)
+            self.shelters.cancel()
 
     def _context_for(self, ready: Ready) -> ContextRow:
         name, driver = ready.request.context, ready.capsule.manifest.harness.driver
@@ -186,23 +197,26 @@ class Supervisor:
                     "A context keeps its driver; take another context.",
                 )
             case tail:
-                log = RunLog(self._store, tail, record, context)
-                log.feed.publish(rows)
+                observe = self._logs.of(run=index.id, context=context.name).observe
+                log = RunLog(self._store, tail, record, context, observe=observe)
+                log.published(rows, appends)
                 return log
 
 
 @asynccontextmanager
 async def open_supervisor(
-    state: Path | None = None, *, clock: Clock | None = None
+    state: Path | None = None, *, clock: Clock | None = None, logger: Logger | None = None
 ) -> AsyncGenerator[Supervisor]:
     """Open a supervisor on a state directory; at the end of the block all its runs are ended.
 
-    Runs that a dead supervisor left there are ended first. No signal handler is set.
+    Runs that a dead supervisor left there are ended first. At the end the own runs are told to stop
+    as one batch; their trees are empty within seconds, also when the block is cancelled. No signal
+    handler is set, and nothing of the process is changed. *logger* is told how things go.
 
     Raises:
         StoreError: the state directory cannot be used.
     """
-    id, clock = new_id("sup"), clock or SystemClock()
+    id, clock, logs = new_id("sup"), clock or SystemClock(), Logs(logger)
     async with AsyncExitStack() as cleanup:
         store = open_store(state or default_state())
         async with AsyncExitStack() as cleanup_on_failure:
@@ -223,11 +237,11 @@ async def open_supervisor(
         cleanup.callback(hub.close)
         failures: list[Exception] = []
         async with anyio.create_task_group() as tasks:
-            supervisor = Supervisor(store, Host(warden, hub, clock), tasks, id)
+            supervisor = Supervisor(store, Host(warden, hub, clock), tasks, id, logs)
             try:
-                supervisor.shelter(hub.run)
-                supervisor.shelter(partial(supervisor.serve_requests, door))
-                await recover(store, clock, id)
+                supervisor.shelters.shelter(hub.run)
+                supervisor.shelters.shelter(partial(supervisor.heeder.serve, door))
+                await recover(store, clock, id, logs)
                 yield supervisor
             except Exception as exc:
                 failures.append(exc)  # raised behind the group, which would wrap it
@@ -245,10 +259,10 @@ def _remove_if_free(path: Path) -> None:
             lock.release()
 
 
-async def _stop(active: ActiveRun, reason: Reason) -> None:
+async def _interrupt(active: ActiveRun) -> None:
     # A log that cannot be written ends its run; whoever waits for the run hears of it.
     with suppress(StoreError):
-        await active.stop(reason)
+        await active.stop(Reason.INTERRUPTED, "whoever started it was cancelled")
 
 
 async def _end(active: ActiveRun) -> None:

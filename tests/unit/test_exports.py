@@ -12,10 +12,11 @@ from capsule_runtime import events, frames, messages
 NAMES = """
     Ack Activity Answer ArtifactFrame CapsuleError ContainmentError DataPart Decision Description
     Dispatch Driver Event Exit FailureKind Frame Handoff HarnessError HostError LaunchPlan
-    LaunchRequest Manifest ManifestError Message NoConfig Note Outcome Part Permission Reason
-    Refused Remember Retrying Said Send Session Sleep StatusFrame StoreError Suspend Text TextDelta
-    TextFrame TextPart Thinking ThinkingDelta ThinkingFrame ToolCall ToolResult TurnEnd TurnFailed
-    Usage UsageError exit_code find_driver parse_manifest
+    LaunchRequest Logger Manifest ManifestError Message NoConfig Note Outcome Part Permission Reason
+    Refused Remember Retrying RunHandle RunRequest RunResult RunSummary Said Send Session Sleep
+    StatusFrame StoreError Supervisor Suspend Text TextDelta TextFrame TextPart Thinking
+    ThinkingDelta ThinkingFrame ToolCall ToolResult TurnEnd TurnFailed Usage UsageError exit_code
+    find_driver open_supervisor parse_manifest
 """.split()
 
 

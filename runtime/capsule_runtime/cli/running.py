@@ -120,7 +120,7 @@ async def _own(request: RunRequest, wishes: Wishes, stopper: Stopper, attend: At
             run = await _start(supervisor, request, stopper, wait=wishes.wait)
             if run is not None:
                 await _attend(run, wishes, stopper, attend)
-                record = await run.wait()
+                record = await run.record()
         tasks.cancel_scope.cancel()
     if record is not None:
         return exit_status_of_run(record)
@@ -165,7 +165,7 @@ async def _context_free(context: str | None, stopper: Stopper) -> None:
 
 
 async def _keep_result(run: ActiveRun, path: Path) -> None:
-    record = await run.wait()
+    record = await run.record()
     write_result(path, result_of(record, await _out_folder(run.id)))
 
 

@@ -25,8 +25,8 @@ class Doorbell:
         self._data_version = data_version
         self._seen = -1
 
-    async def rung(self) -> None:
-        """Return when somebody rang, or the database changed without a ring."""
+    async def rung(self) -> bool:
+        """Return when somebody rang, or False when the database changed without a ring."""
         while True:
             with anyio.move_on_after(POLL_SECONDS):
                 await anyio.wait_readable(self._door)
@@ -34,7 +34,7 @@ class Doorbell:
             version = self._data_version()
             changed, self._seen = version != self._seen, version
             if rings or changed:
-                return
+                return rings > 0
 
     def _take_rings(self) -> int:
         rings = 0

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import AsyncIterator, Callable, Iterator, Sequence
-from typing import Self
+from typing import Protocol, Self
 
 import anyio
 
@@ -86,10 +86,22 @@ class Feed:
             self._changed = None
 
 
-class Follower:
-    """A cursor on a feed. It holds nothing: whoever stops asking owes nothing."""
+class Growing(Protocol):
+    """A log that grows: `Feed` where it is written, something else in other processes."""
 
-    def __init__(self, feed: Feed, after: int) -> None:
+    async def grown(self, after: int) -> bool:
+        """Wait until there is something beyond entry *after*; False when there never will be."""
+        ...
+
+    def rows(self, after: int) -> Sequence[Row]:
+        """Return the next rows that reach beyond entry *after*."""
+        ...
+
+
+class Follower:
+    """A cursor on a log. It holds nothing: whoever stops asking owes nothing."""
+
+    def __init__(self, feed: Growing, after: int) -> None:
         self._feed = feed
         self._after = after
         self._found: deque[Row] = deque()

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 import anyio
 import msgspec
 
 from capsule_runtime.core.chain import Row
-from capsule_runtime.core.facts import Noted, Said
+from capsule_runtime.core.facts import Fact, Noted, Said
 from capsule_runtime.core.index import IndexRow, index_row
 from capsule_runtime.core.journal import Append
 from capsule_runtime.core.log import Record
@@ -57,8 +57,15 @@ class RunLog:
     """
 
     def __init__(
-        self, store: Store, tail: LogTail, record: Record, context: ContextRow | None = None
+        self,
+        store: Store,
+        tail: LogTail,
+        record: Record,
+        context: ContextRow | None = None,
+        *,
+        observe: Callable[[Fact], None] | None = None,
     ) -> None:
+        """*observe* is told of each fact once it is on disk."""
         self.run = tail.id
         self.record = record
         """What the facts written so far say, and the final status."""
@@ -67,6 +74,7 @@ class RunLog:
         self._tail = tail
         self._index = index_row(record)
         self._context = context
+        self._observe = observe
         self._waiting_bytes = 0
         self._committed: anyio.Event | None = None
         self._failure: StoreError | None = None
@@ -83,7 +91,7 @@ class RunLog:
         def done(error: StoreError | None) -> None:
             self._waiting_bytes -= size
             if error is None:
-                self.feed.publish(rows)
+                self.published(rows, appends)
             else:
                 self._failure = self._failure or error
                 self._failed.set()
@@ -93,6 +101,14 @@ class RunLog:
 
         index, context = self._changes(appends)
         self._store.append(self._tail, rows, index, done, context=context)
+
+    def published(self, rows: Sequence[Row], appends: Sequence[Append]) -> None:
+        """Show *rows*, which hold *appends* and are on disk by now."""
+        self.feed.publish(rows)
+        if self._observe is not None:
+            for append in appends:
+                for fact in append.facts:
+                    self._observe(fact)
 
     @property
     def is_full(self) -> bool:

@@ -53,7 +53,6 @@ class Store(Reader):
         self._connections = connections
         self._writer: Writer | None = None
         self._tails: set[LogTail] = set()
-        self._is_closed = False
 
     async def create_run(
         self, index: IndexRow, rows: Sequence[Row], context: ContextRow | None
@@ -67,10 +66,7 @@ class Store(Reader):
         """
         new = transactions.NewRun(index, rows, context)
         bell = self.bell(index.id)
-        made = await self._do(lambda begin: transactions.create_run(begin, bell, new))
-        if isinstance(made, LogTail):
-            self._tails.add(made)
-        return made
+        return await self._do(lambda begin: self._keep(transactions.create_run(begin, bell, new)))
 
     async def claim(self, run: str) -> LogTail:
         """Return the end of the log of *run*, which is at rest or whose owner is dead.
@@ -81,9 +77,7 @@ class Store(Reader):
             StoreError: the run is not in the index, or the end of its log is damaged.
         """
         bell = self.bell(run)
-        tail = await self._do(lambda begin: transactions.claim_run(begin, bell, run))
-        self._tails.add(tail)
-        return tail
+        return await self._do(lambda begin: self._keep(transactions.claim_run(begin, bell, run)))
 
     def append(
         self,
@@ -212,6 +206,12 @@ class Store(Reader):
 
     async def __aexit__(self, *_: object) -> None:
         await self.aclose()
+
+    def _keep(self, made: T) -> T:
+        """Close what was *made* with the store, also if whoever waits for it is gone by now."""
+        if isinstance(made, LogTail):
+            self._tails.add(made)
+        return made
 
     def _need_writer(self) -> Writer:
         if self._is_closed:
