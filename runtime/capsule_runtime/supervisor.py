@@ -29,6 +29,7 @@ from capsule_runtime.heeding import Heeder
 from capsule_runtime.host.capsule import Task, plan_launch
 from capsule_runtime.host.clock import Clock, SystemClock, new_id
 from capsule_runtime.host.control import open_doorbell
+from capsule_runtime.host.finishing import finish
 from capsule_runtime.host.hub import Hub
 from capsule_runtime.host.locks import try_take
 from capsule_runtime.host.process import open_warden
@@ -149,15 +150,16 @@ class Supervisor:
     async def close(self) -> None:
         """Stop all runs as one batch, and wait for their recorded ends, within a bound."""
         self._is_closing = True
-        try:
-            with anyio.move_on_after(CLOSE_SECONDS, shield=True):
-                for beginning in [*self._beginnings]:
-                    await beginning.told.wait()
-                async with anyio.create_task_group() as ends:
-                    for active in [*self._runs.values()]:
-                        ends.start_soon(_end, active)
-        finally:
-            self.shelters.cancel()
+        await finish(self._close)
+
+    async def _close(self) -> None:
+        with anyio.move_on_after(CLOSE_SECONDS):
+            for beginning in [*self._beginnings]:
+                await beginning.told.wait()
+            async with anyio.create_task_group() as ends:
+                for active in [*self._runs.values()]:
+                    ends.start_soon(_end, active)
+        self.shelters.cancel()
 
     def _context_for(self, ready: Ready) -> ContextRow:
         name, driver = ready.request.context, ready.capsule.manifest.harness.driver

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future
+from functools import partial
 from pathlib import Path
 from typing import Self, TypeVar
 
@@ -25,6 +26,7 @@ from capsule_runtime.errors import StoreError
 from capsule_runtime.host import transactions
 from capsule_runtime.host.connections import Connections, open_readonly, open_writable
 from capsule_runtime.host.event_loop import loop_post
+from capsule_runtime.host.finishing import finish
 from capsule_runtime.host.log_tail import Done, LogTail, Write
 from capsule_runtime.host.reader import Reader
 from capsule_runtime.host.rows import (
@@ -192,8 +194,7 @@ class Store(Reader):
             StoreError: the disk did not answer in time.
         """
         # Bounded by the writer's patience: it gives up on locks, and `close` on a dead disk.
-        with anyio.CancelScope(shield=True):
-            await anyio.to_thread.run_sync(self.close)
+        await finish(partial(anyio.to_thread.run_sync, self.close))
 
     def __enter__(self) -> Self:
         return self
