@@ -17,6 +17,7 @@ from capsule_runtime.errors import StoreError
 from capsule_runtime.frames import Frame
 from capsule_runtime.host.capsule import Launch, Places
 from capsule_runtime.host.run_log import RunLog
+from capsule_runtime.logs import Logs
 from capsule_runtime.shelters import Work
 
 
@@ -30,9 +31,11 @@ class ActiveRun:
         attempt: Attempt,
         shelter: Callable[[Work], None],
         out: Path,
+        logs: Logs,
     ) -> None:
         self.id = log.run
         self.context = context
+        self.logs = logs
         self._log = log
         self._attempt = attempt
         self._shelter = shelter
@@ -108,6 +111,8 @@ class ActiveRun:
         except* StoreError as group:
             # One run's log is lost; the supervisor and its other runs go on.
             self._failures = list(_leaves(group))
+            for failure in self._failures:
+                self.logs.trouble(failure)
         finally:
             self._log.close()
             self._ended.set()

@@ -49,9 +49,9 @@ class Heeder:
                 at = self._clock.moment().at
                 for request in await self._store.take_requests(self._owner, at):
                     taken += 1
-                    self._logs.info("request heeded", run=request.run, verb=request.verb)
                     active = self._runs.get(request.run)
                     if active and request.verb in STOP_REASONS:
+                        active.logs.info("request heeded", verb=request.verb)
                         stops.start_soon(_stop, active, Reason(request.verb))
             except StoreError as error:
                 self._logs.trouble(error)

@@ -72,7 +72,7 @@ async def _end(store: Store, clock: Clock, run: str, by: str, logs: Logs) -> boo
     One damaged log must not keep others from theirs; `check` shows it.
     """
     try:
-        await _write_end(store, clock, run, by, logs.of(run=run))
+        await _write_end(store, clock, run, by, logs)
     except StoreError as exc:
         logs.trouble(exc, run=run)
         if exc.code not in (FENCE_LOST, DAMAGED):
@@ -88,8 +88,9 @@ async def _write_end(store: Store, clock: Clock, run: str, by: str, logs: Logs) 
     tail = await store.claim(run)
     try:
         record = Record.fold(row.body for row in whole_log(partial(store.read, run)))
-        log = RunLog(store, tail, record, observe=logs.observe)
-        state = Run(run, record.created.context if record.created else "", record.progress)
+        context = record.created.context if record.created else ""
+        log = RunLog(store, tail, record, observe=logs.of(run=run, context=context).observe)
+        state = Run(run, context, record.progress)
         moment = clock.moment()
         actions: list[Action] = [
             *state.record(lambda seq, at, id: Recovered(seq, at, id, by), moment),

@@ -134,7 +134,8 @@ class Supervisor:
         log = await self._create(state, ready, context)
         driver, limits = ready.capsule.driver, Limits.of(ready.limits)
         attempt = Attempt(self._host, state, log, driver, limits, self.heeder.heed)
-        active = ActiveRun(log, context.name, attempt, self.shelters.shelter, places.out)
+        logs, shelter = self._logs.of(run=run, context=context.name), self.shelters.shelter
+        active = ActiveRun(log, context.name, attempt, shelter, places.out, logs)
         self._runs[run] = active
         started = partial(attempt_started, self.id, ready, launch, session)
 

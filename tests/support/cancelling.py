@@ -40,8 +40,9 @@ class Stepped:
 
 async def cancelled_by_scope(work: Work, at: int) -> bool:
     """Do *work*, cancelled at its wait *at* as a scope does; say whether it came to that."""
-    with anyio.CancelScope() as scope:
-        stepped = Stepped(work, lambda waits: scope.cancel() if waits == at else None)
+    scope = anyio.CancelScope()
+    stepped = Stepped(work, lambda waits: scope.cancel() if waits == at else None)
+    with scope:
         await stepped
     return stepped.waits >= at
 

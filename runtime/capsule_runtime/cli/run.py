@@ -8,6 +8,7 @@ import click
 
 from capsule_runtime.cli.detaching import leave_running
 from capsule_runtime.cli.inputs import STDIN, MessageReader, parse_variables
+from capsule_runtime.cli.log_lines import FORMATS, LEVELS, LogWishes
 from capsule_runtime.cli.options import format_option, not_empty, to_absolute, to_seconds
 from capsule_runtime.cli.outline import outline
 from capsule_runtime.cli.output import write_json, write_stdout
@@ -37,6 +38,8 @@ class _Given(NamedTuple):
     containment: str | None
     explain: bool
     as_json: bool
+    log_level: str | None
+    log_format: str
 
 
 class _RunCommand(click.Command):
@@ -113,6 +116,18 @@ class _RunCommand(click.Command):
 )
 @click.option("--explain", is_flag=True, help="Print what would be done, and do nothing.")
 @click.option("--json", "as_json", is_flag=True, help="With --explain: print JSON.")
+@click.option(
+    "--log-level",
+    type=click.Choice(LEVELS),
+    envvar="CAPSULE_LOG_LEVEL",
+    help="Tell on stderr how things go; by default CAPSULE_LOG_LEVEL, else nothing.",
+)
+@click.option(
+    "--log-format",
+    type=click.Choice(FORMATS),
+    default="console",
+    help="How to tell it: a line each.",
+)
 @click.pass_context
 def run_command(ctx: click.Context, /, **options: Any) -> int:
     """Give a task to a capsule and follow it to its end.
@@ -128,7 +143,8 @@ def run_command(ctx: click.Context, /, **options: Any) -> int:
         write_json(plan) if given.as_json else write_stdout(outline(plan))
         return 0
     result = find_result_path(given.result) if given.result else None
-    wishes = Wishes(given.format, given.wait, result)
+    log = LogWishes(given.log_level, given.log_format) if given.log_level else None
+    wishes = Wishes(given.format, given.wait, result, log)
     return leave_running(request, wishes) if given.detach else run_here(request, wishes)
 
 
