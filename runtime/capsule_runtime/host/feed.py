@@ -35,7 +35,7 @@ class Feed:
     def __init__(self, read_log: ReadLog, head: int = 0) -> None:
         self.head = head
         self._read_log = read_log
-        self._tail: deque[Row] = deque()
+        self._tail: list[Row] = []
         self._tail_bytes = 0
         self._changed: anyio.Event | None = None
         self._ended = False
@@ -48,7 +48,7 @@ class Feed:
             self.head = row.last
         kept = len(rows)  # a follower that was up to date finds all of the newest commit here
         while self._tail_bytes > _TAIL_BYTES and len(self._tail) > kept:
-            self._tail_bytes -= len(self._tail.popleft().body) + _ROW_OVERHEAD_BYTES
+            self._tail_bytes -= len(self._tail.pop(0).body) + _ROW_OVERHEAD_BYTES
         self._wake()
 
     def end(self) -> None:

@@ -78,7 +78,7 @@ class RunLog:
         self._waiting_bytes = 0
         self._committed: anyio.Event | None = None
         self._failure: StoreError | None = None
-        self._failed = anyio.Event()
+        self._when_lost: Callable[[], None] | None = None
 
     def put(self, appends: Sequence[Append]) -> None:
         """Queue *appends* to be committed together, then shown."""
@@ -94,7 +94,8 @@ class RunLog:
                 self.published(rows, appends)
             else:
                 self._failure = self._failure or error
-                self._failed.set()
+                if self._when_lost is not None:
+                    self._when_lost()
             if self._committed is not None:
                 self._committed.set()
                 self._committed = None
@@ -136,25 +137,27 @@ class RunLog:
         self.feed.end()
         self._store.release(self._tail)
 
-    async def lost(self) -> None:
-        """Wait until something cannot be written, maybe for ever.
+    def when_lost(self, act: Callable[[], None]) -> None:
+        """Have *act* called once something cannot be written; now, if it is so already."""
+        self._when_lost = act
+        if self._failure is not None:
+            act()
+
+    def check(self) -> None:
+        """Say whether all could be written so far.
 
         Raises:
-            StoreError: that it is so.
+            StoreError: something was not written, and nothing more will be.
         """
-        await self._failed.wait()
-        self._raise_failure()
+        if self._failure is not None:
+            failure = self._failure
+            raise StoreError(failure.code, failure.message, failure.hint) from failure
 
     async def _at_most(self, waiting_bytes: int) -> None:
         while self._waiting_bytes > waiting_bytes and self._failure is None:
             self._committed = self._committed or anyio.Event()
             await self._committed.wait()
-        self._raise_failure()
-
-    def _raise_failure(self) -> None:
-        if self._failure is not None:
-            failure = self._failure
-            raise StoreError(failure.code, failure.message, failure.hint) from failure
+        self.check()
 
     def _changes(self, appends: Sequence[Append]) -> tuple[IndexRow | None, ContextRow | None]:
         """Return the run's line of the index and its context, each if these entries change it."""
