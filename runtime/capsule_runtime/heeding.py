@@ -11,7 +11,7 @@ from capsule_runtime.active_run import ActiveRun
 from capsule_runtime.core.outcome import Reason
 from capsule_runtime.errors import StoreError
 from capsule_runtime.host.clock import Clock
-from capsule_runtime.host.control import Doorbell
+from capsule_runtime.host.control import POLL_SECONDS, Doorbell
 from capsule_runtime.host.store import Store
 from capsule_runtime.logs import Logs
 
@@ -35,9 +35,18 @@ class Heeder:
 
     async def serve(self, door: Doorbell) -> None:
         """Do what is asked from now on, for ever."""
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(self._look, door)
+            while True:
+                await door.rung()
+                await self.heed()
+
+    async def _look(self, door: Doorbell) -> None:
+        """Find what was asked without a ring, at little cost: a supervisor may be at rest for days."""
         while True:
-            was_rung = await door.rung()
-            if await self.heed() and not was_rung:
+            await anyio.sleep(POLL_SECONDS)
+            was_rung = door.take_rings() > 0
+            if (door.has_changed() or was_rung) and await self.heed() and not was_rung:
                 self._logs.warning("a doorbell was lost")
 
     async def heed(self) -> int:
