@@ -161,6 +161,12 @@ class Stdio:
     stderr: Output
     child: ChildEnds
 
+    def close(self) -> None:
+        """Release what is still open."""
+        with contextlib.ExitStack() as cleanup:  # each, also if one cannot be
+            for end in (self.child, self.stdin, self.stdout, self.stderr):
+                cleanup.callback(end.close)
+
 
 @contextlib.contextmanager
 def open_stdio(hub: Hub, folder: Path, *, wide_bytes: int | None = None) -> Generator[Stdio]:
@@ -172,21 +178,29 @@ def open_stdio(hub: Hub, folder: Path, *, wide_bytes: int | None = None) -> Gene
     Raises:
         HostError: the system refuses.
     """
-    with contextlib.ExitStack() as cleanup:
+    stdio = _open_all(hub, folder, wide_bytes)
+    try:
+        yield stdio
+    finally:
+        stdio.close()
+
+
+def _open_all(hub: Hub, folder: Path, wide_bytes: int | None) -> Stdio:
+    with contextlib.ExitStack() as cleanup_on_fail:
         child = ChildEnds()
-        cleanup.callback(child.close)
+        cleanup_on_fail.callback(child.close)
         try:
             child.stdin, our_in = os.pipe2(os.O_CLOEXEC)
             stdin = Stdin(our_in)
-            cleanup.callback(stdin.close)
+            cleanup_on_fail.callback(stdin.close)
             stdout, child.stdout = _open_stdout(hub, folder, wide_bytes)
-            cleanup.callback(stdout.close)
+            cleanup_on_fail.callback(stdout.close)
             our_err, child.stderr = os.pipe2(os.O_CLOEXEC)
             stderr = PipeOutput(hub, our_err)
-            cleanup.callback(stderr.close)
         except OSError as exc:
             raise HostError("E-HOST-006", f"cannot open the harness's streams: {exc}") from exc
-        yield Stdio(stdin, stdout, stderr, child)
+        cleanup_on_fail.pop_all()
+        return Stdio(stdin, stdout, stderr, child)
 
 
 def _open_stdout(hub: Hub, folder: Path, wide_bytes: int | None) -> tuple[Output, int]:
