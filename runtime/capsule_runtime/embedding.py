@@ -90,9 +90,9 @@ class RunHandle(Protocol):
         ...
 
     async def interrupt(self) -> None:
-        """Ask the run to stop, and return once that is on record. It has its grace to end its turn.
+        """Ask the run to stop, and return once its owner has heard it.
 
-        A run that has ended is left as it is. To cancel this takes back nothing.
+        The harness has its grace to end its turn. A run that has ended is left as it is. To cancel this takes back nothing.
 
         Raises:
             HostError: E-HOST-010, the owner of the run does not answer.

@@ -77,6 +77,7 @@ class OutsideFeed:
 
     async def _watch(self) -> None:
         """Tell all who wait of each ring, until nobody did for a while."""
+        self._failure = None
         try:
             async with self._runs.bell(self._run) as bell:
                 assert self._armed is not None  # it is what made us begin

@@ -96,6 +96,40 @@ class Beginning(Generic[T]):
         return self._made
 
 
+class Beginnings(Generic[T]):
+    """What is being made for callers who may be cancelled meanwhile."""
+
+    def __init__(self, shelters: Shelters, unwanted: Callable[[T], Awaitable[None]]) -> None:
+        """*unwanted* is done with what was made when nobody waits for it any more."""
+        self._shelters = shelters
+        self._unwanted = unwanted
+        self._under_way: set[Beginning[T]] = set()
+
+    async def made(self, make: Callable[[], Awaitable[T]]) -> T:
+        """Have *make* called out of reach of the caller's cancellation; return what it returns.
+
+        Raises:
+            UsageError: E-USE-060, the supervisor is closed.
+            Exception: what *make* raised.
+        """
+        beginning = Beginning(make, self._unwanted)
+        self._under_way.add(beginning)
+
+        async def carry_out() -> None:
+            try:
+                await beginning.carry_out()
+            finally:
+                self._under_way.discard(beginning)
+
+        self._shelters.shelter(carry_out)
+        return await beginning.made()
+
+    async def told(self) -> None:
+        """Wait until all that was begun so far is made, or could not be."""
+        for beginning in [*self._under_way]:
+            await beginning.told.wait()
+
+
 def closed() -> UsageError:
     """Return the error for what is asked of a supervisor at its end or after it."""
     return UsageError("E-USE-060", "the supervisor is closed", "Do it inside its `async with`.")

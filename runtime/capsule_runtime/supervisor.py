@@ -7,7 +7,7 @@ no process of any of its runs is left alive.
 from __future__ import annotations
 
 from collections.abc import AsyncGenerator
-from contextlib import AsyncExitStack, asynccontextmanager, suppress
+from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -21,17 +21,17 @@ from capsule_runtime.core.index import index_row
 from capsule_runtime.core.journal import Append
 from capsule_runtime.core.limits import Limits
 from capsule_runtime.core.log import Record
-from capsule_runtime.core.outcome import Reason
 from capsule_runtime.core.run import Run
 from capsule_runtime.embedding import RunHandle, RunSummary, summary_of
-from capsule_runtime.errors import HostError, StoreError, UsageError
+from capsule_runtime.ending import end_all, end_unwanted
+from capsule_runtime.errors import HostError, UsageError
 from capsule_runtime.heeding import Heeder
 from capsule_runtime.host.capsule import Task, plan_launch
 from capsule_runtime.host.clock import Clock, SystemClock, new_id
-from capsule_runtime.host.control import open_doorbell
+from capsule_runtime.host.control import Doorbell, open_doorbell
 from capsule_runtime.host.finishing import finish
 from capsule_runtime.host.hub import Hub
-from capsule_runtime.host.locks import try_take
+from capsule_runtime.host.locks import remove_if_free, try_take
 from capsule_runtime.host.process import open_warden
 from capsule_runtime.host.rows import ContextBusy, ContextDiffers, ContextRow
 from capsule_runtime.host.run_log import RunLog, rows_of
@@ -49,10 +49,8 @@ from capsule_runtime.request import (
     created_run,
 )
 from capsule_runtime.runs import Runs
-from capsule_runtime.shelters import Beginning, Shelters, closed
+from capsule_runtime.shelters import Beginnings, Shelters, closed
 
-URGENT_GRACE_SECONDS = 4.0
-"""The grace when the supervisor itself is told to stop: a CI runner waits 7.5 s in all."""
 CLOSE_SECONDS = 6.5
 """How long closing waits for the runs' recorded ends; then it cuts their lifeline."""
 
@@ -68,10 +66,10 @@ class Supervisor:
         self._host = host
         self._logs = logs
         self._runs: dict[str, ActiveRun] = {}
-        self.shelters = Shelters(tasks)
-        self.heeder = Heeder(store, id, self._runs, host.clock, logs)
-        self._known = KnownRuns(Runs(store, logs), self.shelters.shelter)
-        self._beginnings: set[Beginning[ActiveRun]] = set()
+        self._shelters = Shelters(tasks)
+        self._heeder = Heeder(store, id, self._runs, host.clock, logs)
+        self._known = KnownRuns(Runs(store, logs), self._shelters.shelter)
+        self._beginnings = Beginnings(self._shelters, end_unwanted)
         self._is_closing = False
 
     def get(self, run: str) -> RunHandle:
@@ -101,17 +99,7 @@ class Supervisor:
         """
         if self._is_closing:
             raise closed()
-        beginning = Beginning(partial(self._begin, request), _interrupt)
-        self._beginnings.add(beginning)
-
-        async def carry_out() -> None:
-            try:
-                await beginning.carry_out()
-            finally:
-                self._beginnings.discard(beginning)
-
-        self.shelters.shelter(carry_out)
-        return await beginning.made()
+        return await self._beginnings.made(partial(self._begin, request))
 
     async def _begin(self, request: RunRequest) -> ActiveRun:
         ready = check_request(request)
@@ -133,8 +121,8 @@ class Supervisor:
         state = Run(run, context.name)
         log = await self._create(state, ready, context)
         driver, limits = ready.capsule.driver, Limits.of(ready.limits)
-        attempt = Attempt(self._host, state, log, driver, limits, self.heeder.heed)
-        logs, shelter = self._logs.of(run=run, context=context.name), self.shelters.shelter
+        attempt = Attempt(self._host, state, log, driver, limits, self._heeder.heed)
+        logs, shelter = self._logs.of(run=run, context=context.name), self._shelters.shelter
         active = ActiveRun(log, context.name, attempt, shelter, places.out, logs)
         self._runs[run] = active
         started = partial(attempt_started, self.id, ready, launch, session)
@@ -145,8 +133,13 @@ class Supervisor:
             finally:
                 del self._runs[run]
 
-        self.shelters.shelter(carry_out)
+        self._shelters.shelter(carry_out)
         return active
+
+    def attend(self, hub: Hub, door: Doorbell) -> None:
+        """Begin to hear harnesses, and what others ask. Called once, by `open_supervisor`."""
+        self._shelters.shelter(hub.run)
+        self._shelters.shelter(partial(self._heeder.serve, door))
 
     async def close(self) -> None:
         """Stop all runs as one batch, and wait for their recorded ends, within a bound."""
@@ -155,12 +148,9 @@ class Supervisor:
 
     async def _close(self) -> None:
         with anyio.move_on_after(CLOSE_SECONDS):
-            for beginning in [*self._beginnings]:
-                await beginning.told.wait()
-            async with anyio.create_task_group() as ends:
-                for active in [*self._runs.values()]:
-                    ends.start_soon(_end, active)
-        self.shelters.cancel()
+            await self._beginnings.told()
+            await end_all([*self._runs.values()])
+        self._shelters.cancel()
 
     def _context_for(self, ready: Ready) -> ContextRow:
         name, driver = ready.request.context, ready.capsule.manifest.harness.driver
@@ -230,7 +220,7 @@ async def open_supervisor(
             cleanup.callback(lock.release)
             cleanup.push_async_exit(store)
             cleanup_on_failure.pop_all()
-        cleanup.callback(_remove_if_free, warden_lock(store.state, id))
+        cleanup.callback(remove_if_free, warden_lock(store.state, id))
         warden = await cleanup.enter_async_context(
             open_warden(str(warden_lock(store.state, id)), str(warden_door(store.state, id)))
         )
@@ -242,8 +232,7 @@ async def open_supervisor(
         async with anyio.create_task_group() as tasks:
             supervisor = Supervisor(store, Host(warden, hub, clock), tasks, id, logs)
             try:
-                supervisor.shelters.shelter(hub.run)
-                supervisor.shelters.shelter(partial(supervisor.heeder.serve, door))
+                supervisor.attend(hub, door)
                 await recover(store, clock, id, logs)
                 yield supervisor
             except Exception as exc:
@@ -252,25 +241,3 @@ async def open_supervisor(
                 await supervisor.close()
         for failure in failures:
             raise failure
-
-
-def _remove_if_free(path: Path) -> None:
-    """Remove the lock file of a warden, unless something of it still holds the lock."""
-    # The only way to know is to take it; a disk that has no room for it has none to remove.
-    with suppress(StoreError):
-        if (lock := try_take(path)) is not None:
-            lock.release()
-
-
-async def _interrupt(active: ActiveRun) -> None:
-    # A log that cannot be written ends its run; whoever waits for the run hears of it.
-    with suppress(StoreError):
-        await active.stop(Reason.INTERRUPTED, "whoever started it was cancelled")
-
-
-async def _end(active: ActiveRun) -> None:
-    with suppress(StoreError):  # as above
-        await active.stop(
-            Reason.TERMINATED, "the supervisor was closed", grace=URGENT_GRACE_SECONDS
-        )
-    await active.over()

@@ -49,6 +49,14 @@ def test_every_public_name_is_found_and_no_other() -> None:
     assert not hasattr(capsule_runtime, "no_such_name")
 
 
+def test_what_a_supervisor_and_a_run_can_do() -> None:
+    def verbs(kind: type) -> set[str]:
+        return {name for name in dir(kind) if not name.startswith("_")}
+
+    assert verbs(capsule_runtime.RunHandle) == {"frames", "id", "interrupt", "kill", "wait"}
+    assert verbs(capsule_runtime.Supervisor) == {"attend", "close", "get", "list", "start"}
+
+
 def test_import_loads_nothing_of_ours_yet() -> None:
     loaded = loaded_by("import capsule_runtime")
 
