@@ -6,6 +6,8 @@ from importlib import import_module
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from capsule_runtime.core.calls import CallUsage, UsageTotal
+    from capsule_runtime.core.ceilings import Ceilings, DayCeilings
     from capsule_runtime.core.outcome import Outcome, Reason, exit_code
     from capsule_runtime.driver import (
         Description,
@@ -16,6 +18,7 @@ if TYPE_CHECKING:
         Said,
         find_driver,
     )
+    from capsule_runtime.embedding import RunHandle, RunResult, RunSummary
     from capsule_runtime.errors import (
         CapsuleError,
         ContainmentError,
@@ -50,6 +53,7 @@ if TYPE_CHECKING:
         Usage,
     )
     from capsule_runtime.frames import ArtifactFrame, Frame, StatusFrame, TextFrame, ThinkingFrame
+    from capsule_runtime.logs import Logger
     from capsule_runtime.manifest import Manifest, parse_manifest
     from capsule_runtime.messages import (
         Ack,
@@ -64,15 +68,20 @@ if TYPE_CHECKING:
         Send,
         TextPart,
     )
+    from capsule_runtime.request import RunRequest
+    from capsule_runtime.supervisor import Supervisor, open_supervisor
 
 __all__ = [
     "Ack",
     "Activity",
     "Answer",
     "ArtifactFrame",
+    "CallUsage",
     "CapsuleError",
+    "Ceilings",
     "ContainmentError",
     "DataPart",
+    "DayCeilings",
     "Decision",
     "Description",
     "Dispatch",
@@ -86,6 +95,7 @@ __all__ = [
     "HostError",
     "LaunchPlan",
     "LaunchRequest",
+    "Logger",
     "Manifest",
     "ManifestError",
     "Message",
@@ -98,6 +108,10 @@ __all__ = [
     "Refused",
     "Remember",
     "Retrying",
+    "RunHandle",
+    "RunRequest",
+    "RunResult",
+    "RunSummary",
     "Said",
     "Send",
     "Session",
@@ -105,6 +119,7 @@ __all__ = [
     "SpendError",
     "StatusFrame",
     "StoreError",
+    "Supervisor",
     "Suspend",
     "Text",
     "TextDelta",
@@ -120,12 +135,22 @@ __all__ = [
     "TurnFailed",
     "Usage",
     "UsageError",
+    "UsageTotal",
     "exit_code",
     "find_driver",
+    "open_supervisor",
     "parse_manifest",
 ]
 
 _HOMES = {
+    "core.calls": (
+        "CallUsage",
+        "UsageTotal",
+    ),
+    "core.ceilings": (
+        "Ceilings",
+        "DayCeilings",
+    ),
     "core.outcome": (
         "Outcome",
         "Reason",
@@ -139,6 +164,11 @@ _HOMES = {
         "NoConfig",
         "Said",
         "find_driver",
+    ),
+    "embedding": (
+        "RunHandle",
+        "RunResult",
+        "RunSummary",
     ),
     "errors": (
         "CapsuleError",
@@ -180,6 +210,7 @@ _HOMES = {
         "TextFrame",
         "ThinkingFrame",
     ),
+    "logs": ("Logger",),
     "manifest": (
         "Manifest",
         "parse_manifest",
@@ -196,6 +227,11 @@ _HOMES = {
         "Remember",
         "Send",
         "TextPart",
+    ),
+    "request": ("RunRequest",),
+    "supervisor": (
+        "Supervisor",
+        "open_supervisor",
     ),
 }
 

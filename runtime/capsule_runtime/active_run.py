@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator
+from pathlib import Path
 
 import anyio
 
@@ -11,25 +12,34 @@ from capsule_runtime.core.chain import Row
 from capsule_runtime.core.facts import AttemptStarted
 from capsule_runtime.core.log import Record
 from capsule_runtime.core.outcome import Reason
+from capsule_runtime.embedding import Frames, RunResult, result_of
 from capsule_runtime.errors import StoreError
+from capsule_runtime.frames import Frame
 from capsule_runtime.host.capsule import Launch, Places
 from capsule_runtime.host.run_log import RunLog
-
-Work = Callable[[], Awaitable[None]]
-"""Something to do, once."""
+from capsule_runtime.logs import Logs
+from capsule_runtime.shelters import Work
 
 
 class ActiveRun:
-    """A run of this supervisor, from its start on."""
+    """A run of this supervisor, from its start on: a `RunHandle`, and a little more."""
 
     def __init__(
-        self, log: RunLog, context: str, attempt: Attempt, shelter: Callable[[Work], None]
+        self,
+        log: RunLog,
+        context: str,
+        attempt: Attempt,
+        shelter: Callable[[Work], None],
+        out: Path,
+        logs: Logs,
     ) -> None:
         self.id = log.run
         self.context = context
+        self.logs = logs
         self._log = log
         self._attempt = attempt
         self._shelter = shelter
+        self._out = out
         self._ended = anyio.Event()
         self._failures: list[StoreError] = []
 
@@ -37,8 +47,21 @@ class ActiveRun:
         """Yield the rows of the log beyond entry *after* as they are committed, until the end."""
         return self._log.feed.follow(after)
 
-    async def wait(self) -> Record:
-        """Wait for the end and return what is known of the run.
+    def frames(self, after: int = 0) -> AsyncIterator[Frame]:
+        return Frames(self.follow(after))
+
+    async def wait(self) -> RunResult:
+        return result_of(await self.record(), self._out)
+
+    async def interrupt(self) -> None:
+        await self.stop(Reason.INTERRUPTED)
+
+    async def kill(self) -> None:
+        await self.stop(Reason.KILLED)
+        await self.record()
+
+    async def record(self) -> Record:
+        """Wait for the end and return all that is known of the run.
 
         Raises:
             StoreError: the log could not be written to its end.
@@ -88,6 +111,8 @@ class ActiveRun:
         except* StoreError as group:
             # One run's log is lost; the supervisor and its other runs go on.
             self._failures = list(_leaves(group))
+            for failure in self._failures:
+                self.logs.trouble(failure)
         finally:
             self._log.close()
             self._ended.set()

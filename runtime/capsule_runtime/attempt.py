@@ -13,6 +13,7 @@ from signal import SIGKILL
 from typing import assert_never
 
 import anyio
+import anyio.abc
 
 from capsule_runtime.core.actions import (
     Burial,
@@ -41,7 +42,7 @@ from capsule_runtime.host.process import Spawn, Tree
 from capsule_runtime.host.run_log import RunLog
 from capsule_runtime.host.shared import Host
 from capsule_runtime.host.state import make_places
-from capsule_runtime.host.stdio import WIDE_PIPE_BYTES, Output, StderrLog, Stdio, open_stdio
+from capsule_runtime.host.stdio import WIDE_PIPE_BYTES, StderrLog, Stdio, open_stdio
 from capsule_runtime.host.strays import kill_strays
 from capsule_runtime.listening import Listener
 from capsule_runtime.messages import Exit, Send
@@ -63,7 +64,7 @@ class Attempt:
         log: RunLog,
         driver: Driver,
         limits: Limits,
-        heed: Callable[[], Awaitable[None]],
+        heed: Callable[[], Awaitable[object]],
     ) -> None:
         """*heed* does what others have asked of the run so far."""
         self._host = host
@@ -152,13 +153,12 @@ class Attempt:
         burial = _NOT_PROVED
         try:
             async with anyio.create_task_group() as tasks:
-                tasks.start_soon(stdio.stdin.pump)
+                stdio.stdin.serve(tasks.start_soon)
                 tasks.start_soon(self._watch.run)
                 if self._day:
                     tasks.start_soon(self._day.run)
-                drained = anyio.Event()
-                tasks.start_soon(self._read_outputs, stdio, stderr, drained)
-                tasks.start_soon(self._log.lost)
+                drained = self._read_outputs(tasks, stdio, stderr)
+                self._log.when_lost(tasks.cancel_scope.cancel)
                 burial = await self._buried(tree)
                 stdio.stdout.writer_gone()
                 with anyio.move_on_after(DRAIN_SECONDS):
@@ -166,9 +166,12 @@ class Attempt:
                 # What was decided is also done: nobody is cancelled between the two.
                 async with self._decider.turn:
                     tasks.cancel_scope.cancel()
+            self._log.check()
         except BaseException:
             await self._bury(tree)
             raise
+        finally:
+            stdio.stdin.close()
         return burial
 
     async def _buried(self, tree: Tree) -> Burial:
@@ -188,7 +191,10 @@ class Attempt:
             tree.bury()
             await self._buried(tree)
 
-    async def _read_outputs(self, stdio: Stdio, stderr: StderrLog, drained: anyio.Event) -> None:
+    def _read_outputs(
+        self, tasks: anyio.abc.TaskGroup, stdio: Stdio, log: StderrLog
+    ) -> anyio.Event:
+        """Begin to read both outputs, and return what is set at the end of both."""
         listener = Listener(
             self._run,
             self._decider,
@@ -199,15 +205,8 @@ class Attempt:
             send=stdio.stdin.send,
             ask_stop=self.ask_stop,
         )
-        async with anyio.create_task_group() as outputs:
-            outputs.start_soon(listener.read_stderr, stdio.stderr, stderr)
-            outputs.start_soon(self._read_stdout, listener, stdio.stdout)
-        drained.set()
-
-    async def _read_stdout(self, listener: Listener, stdout: Output) -> None:
-        await listener.read_stdout(stdout)
         # A harness that closed its output can tell us nothing more: it gets its grace to leave.
-        self._watch.give_grace()
+        return listener.begin(tasks, stdio, log, self._watch.give_grace)
 
     async def _end(
         self, tree: Tree, burial: Burial, stderr: StderrLog, files: dict[str, bytes]

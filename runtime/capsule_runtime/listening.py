@@ -6,6 +6,9 @@ from collections.abc import Awaitable, Callable, Sequence
 from functools import partial
 from typing import cast, get_args
 
+import anyio
+import anyio.abc
+
 from capsule_runtime.core.facts import Remembered
 from capsule_runtime.core.journal import Moment
 from capsule_runtime.core.limits import Limits
@@ -18,7 +21,7 @@ from capsule_runtime.driver import Said
 from capsule_runtime.events import Event, Request, Terminal
 from capsule_runtime.guarded import BESIDE_EVENTS, GuardedDriver
 from capsule_runtime.host.clock import Clock
-from capsule_runtime.host.stdio import Output, StderrLog
+from capsule_runtime.host.stdio import Output, StderrLog, Stdio
 from capsule_runtime.messages import Remember, Send
 
 _REMEMBERED_BYTES = 64 * 1024
@@ -59,6 +62,40 @@ class Listener:
         self._lines = LineBuffer(limits.line)
         self._output_bytes = 0
         self._begun: tuple[Lines, Sequence[Said]] | None = None
+
+    def begin(
+        self,
+        tasks: anyio.abc.TaskGroup,
+        stdio: Stdio,
+        log: StderrLog,
+        closed: Callable[[], None],
+    ) -> anyio.Event:
+        """Read both outputs as *tasks*; *closed* is called at the end of stdout.
+
+        Returns:
+            What is set at the end of both.
+        """
+        reading = 2
+        drained = anyio.Event()
+
+        def ended() -> None:
+            nonlocal reading
+            reading -= 1
+            if not reading:
+                drained.set()
+
+        async def read_stdout() -> None:
+            await self.read_stdout(stdio.stdout)
+            closed()
+            ended()
+
+        async def read_stderr() -> None:
+            await self.read_stderr(stdio.stderr, log)
+            ended()
+
+        tasks.start_soon(read_stdout)
+        tasks.start_soon(read_stderr)
+        return drained
 
     async def read_stdout(self, stdout: Output) -> None:
         """Read *stdout* to its end and hear what it says."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from functools import partial
 
 import msgspec
@@ -21,22 +22,34 @@ from capsule_runtime.host.run_log import RunLog
 from capsule_runtime.host.state import doorbell, warden_door, warden_lock
 from capsule_runtime.host.store import Store
 from capsule_runtime.host.store_errors import DAMAGED, FENCE_LOST
+from capsule_runtime.logs import Logs
 from capsule_runtime.pricing import PriceBook
 
 BURIAL_SECONDS = 15.0
 """How long a dead owner's warden may take to bury what it had started."""
 
 
-async def recover(store: Store, clock: Clock, by: str, prices: PriceBook) -> list[str]:
+@dataclass(frozen=True, slots=True)
+class Heir:
+    """Who takes the place of dead owners: *id*, and what it works with."""
+
+    store: Store
+    clock: Clock
+    id: str
+    prices: PriceBook
+    logs: Logs
+
+
+async def recover(heir: Heir) -> list[str]:
     """End every run that a dead supervisor left, once its tree is buried; return their ids.
 
     A run whose tree is still being buried is left for the next one who looks.
     """
-    _remove_remains(store)
+    _remove_remains(heir.store)
     ended: list[str] = []
-    for owner in {row.owner for row in store.live_runs_of_dead_owners()}:
+    for owner in {row.owner for row in heir.store.live_runs_of_dead_owners()}:
         if owner is not None:
-            ended += await _recover_from(store, clock, owner, by, prices)
+            ended += await _recover_from(heir, owner)
     return ended
 
 
@@ -53,10 +66,9 @@ def _remove_remains(store: Store) -> None:
                 store.audience(owner).unlink(missing_ok=True)
 
 
-async def _recover_from(
-    store: Store, clock: Clock, owner: str, by: str, prices: PriceBook
-) -> list[str]:
+async def _recover_from(heir: Heir, owner: str) -> list[str]:
     """Take the dead owner's place: its own lock first, then its warden's."""
+    store = heir.store
     own_lock = await take(store.owner_lock(owner), 0)
     if own_lock is None:
         return []  # it lives after all, or somebody else recovers from it
@@ -68,17 +80,18 @@ async def _recover_from(
             doorbell(store.state, owner).unlink(missing_ok=True)
             store.audience(owner).unlink(missing_ok=True)
             left = [row.id for row in store.live_runs_of(owner)]
-            return [run for run in left if await _end(store, clock, run, by, prices)]
+            return [run for run in left if await _end(heir, run)]
 
 
-async def _end(store: Store, clock: Clock, run: str, by: str, prices: PriceBook) -> bool:
+async def _end(heir: Heir, run: str) -> bool:
     """Write the end of *run*, unless somebody else did, or its log cannot be read.
 
     One damaged log must not keep others from theirs; `check` shows it.
     """
     try:
-        await _write_end(store, clock, run, by, prices)
+        await _write_end(heir, run)
     except StoreError as exc:
+        heir.logs.trouble(exc, run=run)
         if exc.code not in (FENCE_LOST, DAMAGED):
             raise
         return False
@@ -87,17 +100,18 @@ async def _end(store: Store, clock: Clock, run: str, by: str, prices: PriceBook)
     return True
 
 
-async def _write_end(store: Store, clock: Clock, run: str, by: str, prices: PriceBook) -> None:
+async def _write_end(heir: Heir, run: str) -> None:
     """Write the end of *run*. A reason that is on record already stays the reason."""
+    store = heir.store
     tail = await store.claim(run)
     try:
         record = Record.fold(row.body for row in whole_log(partial(store.read, run)))
-        log = RunLog(store, tail, record)
         context = record.created.context if record.created else ""
-        state = Run(run, context, record.progress, await _account_of(record, prices))
-        moment = clock.moment()
+        log = RunLog(store, tail, record, observe=heir.logs.of(run=run, context=context).observe)
+        state = Run(run, context, record.progress, await _account_of(record, heir.prices))
+        moment = heir.clock.moment()
         actions: list[Action] = [
-            *state.record(lambda seq, at, id: Recovered(seq, at, id, by), moment),
+            *state.record(lambda seq, at, id: Recovered(seq, at, id, heir.id), moment),
             *state.fail(Reason.LOST, "the supervisor died while the run was going on", moment),
         ]
         log.put([action for action in actions if isinstance(action, Append)])

@@ -6,6 +6,7 @@ import os
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Self
 
 from capsule_runtime.core.ceilings import Ceilings, DayCeilings
 from capsule_runtime.core.facts import AttemptStarted, Created
@@ -19,9 +20,10 @@ from capsule_runtime.granting import (
     taken_over,
 )
 from capsule_runtime.host.capsule import Capsule, Launch, load_capsule
+from capsule_runtime.host.clock import new_id
 from capsule_runtime.host.rows import ContextRow
 from capsule_runtime.host.state import default_state
-from capsule_runtime.messages import Message
+from capsule_runtime.messages import Message, TextPart
 
 _WORKDIR_HINT = "Name one with --workdir."
 TIER: Tier = "advisory"
@@ -50,6 +52,20 @@ class RunRequest:
     ceilings: Ceilings = NO_CEILINGS
     """What the run may spend; the lower of these and the manifest's hold."""
 
+    @classmethod
+    def of(
+        cls,
+        capsule: str | Path,
+        task: str,
+        *,
+        workdir: str | Path = ".",
+        context: str | None = None,
+        containment: str | None = None,
+    ) -> Self:
+        """Return the request to give *task*, in plain words, to *capsule*."""
+        message = Message(new_id("msg"), (TextPart(task),))
+        return cls(Path(capsule), message, Path(workdir), context, containment=containment)
+
 
 @dataclass(frozen=True, slots=True)
 class Draft:
@@ -59,7 +75,6 @@ class Draft:
     request: RunRequest
     workdir: Path
     limits: dict[str, float]
-
     terms: Terms
 
     @property

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, Iterable, Iterator
-from contextlib import asynccontextmanager
+from collections.abc import AsyncGenerator, Iterable, Iterator, Sequence
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from functools import partial
 from pathlib import Path
 
@@ -26,8 +26,10 @@ from capsule_runtime.host.process import bury_through_warden
 from capsule_runtime.host.rows import ContextRow, Folded, Problem
 from capsule_runtime.host.state import default_state, doorbell, warden_door
 from capsule_runtime.host.store import Store, open_store
+from capsule_runtime.logs import Logs
 from capsule_runtime.pricing import PriceBook
-from capsule_runtime.recovery import recover
+from capsule_runtime.recovery import Heir, recover
+from capsule_runtime.settings import price_book
 
 LAST = "@last"
 LOCKED = "E-STO-007"
@@ -42,9 +44,10 @@ _LOOK_SECONDS = 1.0
 class Runs:
     """Look at the runs of one state directory, and ask their owners for things."""
 
-    def __init__(self, store: Store, prices: PriceBook) -> None:
+    def __init__(self, store: Store, prices: PriceBook, logs: Logs | None = None) -> None:
         self._store = store
         self._prices = prices
+        self._logs = logs or Logs()
         self._clock = SystemClock()
 
     @property
@@ -85,6 +88,14 @@ class Runs:
         """Yield the rows of *run* beyond entry *after*, as far as they are written now."""
         return whole_log(partial(self._store.read, run), after)
 
+    def page(self, run: str, after: int) -> Sequence[Row]:
+        """Return the next rows of *run* that reach beyond entry *after*."""
+        return self._store.read(run, after)
+
+    def bell(self, run: str) -> AbstractAsyncContextManager[Bell]:
+        """Return the watch on what others write of *run*."""
+        return follow_bell(self._store.bell(run), self._store.data_version)
+
     def record(self, run: str) -> Record:
         """Return what the log of *run* says now."""
         return Record.fold(row.body for row in self.rows(run))
@@ -98,16 +109,16 @@ class Runs:
 
         A run whose owner died is ended first, so that this ends too.
         """
-        async with follow_bell(self._store.bell(run), self._store.data_version) as bell:
+        async with self.bell(run) as bell:
             while True:
-                self._attend(run, bell)
+                self.attend(run, bell)
                 rows = self._store.read(run, after)
                 for row in rows:
                     yield row.beyond(after)
                     after = row.last
                 if rows:
                     continue
-                if self._has_ended(run):
+                if self.has_ended(run):
                     if self._store.read(run, after):
                         continue
                     return
@@ -132,7 +143,7 @@ class Runs:
             HostError: E-HOST-010, the owner does not answer.
         """
         owner = self.find(run).owner
-        if self._has_ended(run) or owner is None:
+        if self.has_ended(run) or owner is None:
             return
         try:
             request = await self._store.ask(run, reason.value, b"", self._clock.moment().at)
@@ -150,7 +161,8 @@ class Runs:
 
     async def recover(self) -> list[str]:
         """End the runs that dead owners left, and return their ids."""
-        return await recover(self._store, self._clock, new_id("sup"), self._prices)
+        heir = Heir(self._store, self._clock, new_id("sup"), self._prices, self._logs)
+        return await recover(heir)
 
     async def check(self) -> list[Problem]:
         """Return what is wrong with the store; reads all of it."""
@@ -160,14 +172,15 @@ class Runs:
         """Write the index anew from the logs, and return the number of runs."""
         return await self._store.rebuild(_fold)
 
-    def _attend(self, run: str, bell: Bell) -> None:
+    def attend(self, run: str, bell: Bell) -> None:
         """Have whoever owns *run* now ring *bell*. Tell first, then read."""
         owner = self.find(run).owner
         if owner is not None and owner != bell.ringer:
             bell.is_rung = attend(self._store.audience(owner), run)
             bell.ringer = owner if bell.is_rung else None
 
-    def _has_ended(self, run: str) -> bool:
+    def has_ended(self, run: str) -> bool:
+        """Say whether the end of *run* is on record."""
         return self.find(run).state == "ended"
 
     def _is_dead(self, owner: str) -> bool:
@@ -176,9 +189,9 @@ class Runs:
     async def _within(self, seconds: float, run: str, request: int) -> bool:
         """Wait until *request* was taken, or its run has ended; say whether it was in time."""
         with anyio.move_on_after(seconds):
-            async with follow_bell(self._store.bell(run), self._store.data_version) as bell:
-                self._attend(run, bell)
-                while not (self._store.request_taken(request) or self._has_ended(run)):
+            async with self.bell(run) as bell:
+                self.attend(run, bell)
+                while not (self._store.request_taken(request) or self.has_ended(run)):
                     with anyio.move_on_after(_LOOK_SECONDS):
                         await bell.rung()
                 return True
@@ -216,7 +229,7 @@ async def open_runs(
         StoreError: it cannot be used.
     """
     async with open_store(state or default_state()) as store:
-        yield Runs(store, prices or PriceBook(state))
+        yield Runs(store, prices or price_book(state))
 
 
 def _fold(rows: Iterable[Row]) -> Folded:

@@ -7,58 +7,47 @@ no process of any of its runs is left alive.
 from __future__ import annotations
 
 from collections.abc import AsyncGenerator
-from contextlib import AsyncExitStack, asynccontextmanager, suppress
-from dataclasses import replace
+from contextlib import AsyncExitStack, asynccontextmanager
 from functools import partial
 from pathlib import Path
 
 import anyio
 import anyio.abc
 
-from capsule_runtime.active_run import ActiveRun, Work
+from capsule_runtime.active_run import ActiveRun
 from capsule_runtime.attempt import Attempt
 from capsule_runtime.core.ceilings import DayCeilings
-from capsule_runtime.core.day_share import Needs
-from capsule_runtime.core.index import index_row
-from capsule_runtime.core.journal import Append
 from capsule_runtime.core.ledger import Ledger
 from capsule_runtime.core.limits import Limits
-from capsule_runtime.core.log import Record
-from capsule_runtime.core.outcome import Reason
 from capsule_runtime.core.run import Run
-from capsule_runtime.core.terms import NO_DAY
-from capsule_runtime.errors import HostError, StoreError
+from capsule_runtime.embedding import RunHandle, RunSummary, summary_of
+from capsule_runtime.ending import end_all, end_unwanted
+from capsule_runtime.errors import HostError
+from capsule_runtime.heeding import Heeder
 from capsule_runtime.host.capsule import Task, plan_launch
 from capsule_runtime.host.clock import Clock, SystemClock, new_id
 from capsule_runtime.host.control import Doorbell, open_doorbell
 from capsule_runtime.host.day_account import DayAccount
+from capsule_runtime.host.finishing import finish
 from capsule_runtime.host.hub import Hub
-from capsule_runtime.host.locks import try_take
-from capsule_runtime.host.log_tail import LogTail
+from capsule_runtime.host.locks import remove_if_free, try_take
 from capsule_runtime.host.process import open_warden
-from capsule_runtime.host.rows import ContextRow
-from capsule_runtime.host.run_log import RunLog, rows_of
 from capsule_runtime.host.shared import Host
 from capsule_runtime.host.state import default_state, doorbell, places_of, warden_door, warden_lock
-from capsule_runtime.host.store import Store, open_store
+from capsule_runtime.host.store import open_store
+from capsule_runtime.known_runs import KnownRuns
+from capsule_runtime.logs import Logger, Logs
 from capsule_runtime.pricing import PriceBook
-from capsule_runtime.recovery import recover
-from capsule_runtime.refusals import not_created
+from capsule_runtime.recovery import Heir, recover
+from capsule_runtime.registrar import Registrar
 from capsule_runtime.request import (
-    Draft,
-    Ready,
     RunRequest,
     attempt_started,
-    created_run,
-    grant,
-    read_request,
 )
+from capsule_runtime.runs import Runs
 from capsule_runtime.settings import day_ceilings, price_book
+from capsule_runtime.shelters import Beginnings, Shelters, closed
 
-URGENT_GRACE_SECONDS = 4.0
-"""The grace when the supervisor itself is told to stop: a CI runner waits 7.5 s in all."""
-STOP_REASONS = frozenset({Reason.INTERRUPTED, Reason.KILLED, Reason.HANG_UP, Reason.TERMINATED})
-"""What other processes may ask a run to stop for."""
 CLOSE_SECONDS = 6.5
 """How long closing waits for the runs' recorded ends; then it cuts their lifeline."""
 
@@ -66,21 +55,34 @@ CLOSE_SECONDS = 6.5
 class Supervisor:
     """The owner of the runs it starts. `open_supervisor` makes one."""
 
-    def __init__(
-        self, store: Store, host: Host, tasks: anyio.abc.TaskGroup, id: str, prices: PriceBook
-    ) -> None:
-        self.id = id
-        self._store = store
-        self._host = host
-        self._tasks = tasks
-        self._prices = prices
+    def __init__(self, registrar: Registrar, tasks: anyio.abc.TaskGroup) -> None:
+        store, host, logs = registrar.store, registrar.host, registrar.logs
+        self.id = registrar.owner
+        self._registrar = registrar
         self._runs: dict[str, ActiveRun] = {}
-        self._shelters: set[anyio.CancelScope] = set()
-        # A request that one task has taken is done before another finds nothing left to take.
-        self._heeding = anyio.Lock()
+        self._shelters = Shelters(tasks)
+        self._heeder = Heeder(store, self.id, self._runs, host.clock, logs)
+        self._known = KnownRuns(Runs(store, registrar.prices, logs), self._shelters.shelter)
+        self._beginnings = Beginnings(self._shelters, end_unwanted)
+        self._is_closing = False
+
+    def get(self, run: str) -> RunHandle:
+        """Return the run of the state directory whose whole id is *run*, whoever owns it.
+
+        Raises:
+            UsageError: E-USE-001, there is none.
+        """
+        return self._runs.get(run) or self._known.get(run)
+
+    def list(self, *, live_only: bool = False, limit: int = 50) -> tuple[RunSummary, ...]:
+        """Return the newest runs of the state directory, newest first, whoever owns them."""
+        return tuple(map(summary_of, self._registrar.store.runs(limit, live_only)))
 
     async def start(self, request: RunRequest) -> ActiveRun:
         """Record a run and begin its launch. Errors before that leave nothing behind.
+
+        If this is cancelled there is no run, or it is stopped as an interrupted one. Once this has
+        returned the run goes on, whatever becomes of the caller's task, until the supervisor ends.
 
         Raises:
             UsageError: what is asked for cannot be; E-USE-010, the context is busy.
@@ -91,12 +93,14 @@ class Supervisor:
             TrustError: the capsule asks for what nobody granted.
             StoreError: the log cannot be written.
         """
-        day = self._host.day.ceilings if self._host.day else NO_DAY
-        ready = await self._ready(read_request(request, day))
-        prices = await self._prices.table() if ready.terms.needs_prices else None
-        ready.terms.check(ready.model, prices)
-        run, context = new_id("run"), self._context_for(ready)
-        places = places_of(self._store.state, run, context.uuid, ready.workdir)
+        if self._is_closing:
+            raise closed()
+        return await self._beginnings.made(partial(self._begin, request))
+
+    async def _begin(self, request: RunRequest) -> ActiveRun:
+        ready, prices = await self._registrar.check(request)
+        run, context = new_id("run"), self._registrar.context_for(ready)
+        places = places_of(self._registrar.store.state, run, context.uuid, ready.workdir)
         session = context.session if ready.capsule.driver.describe().resumes else None
         task = Task(
             run=run,
@@ -111,10 +115,15 @@ class Supervisor:
         )
         launch = plan_launch(ready.capsule, places, task)
         state = Run(run, context.name, ledger=Ledger(ready.terms.ceilings, prices))
-        log = await self._create(state, ready, context)
+        log = await self._registrar.create(state, ready, context)
         driver, limits = ready.capsule.driver, Limits.of(ready.limits)
-        attempt = Attempt(self._host, state, log, driver, limits, self.heed_requests)
-        active = self._runs[run] = ActiveRun(log, context.name, attempt, self.shelter)
+        attempt = Attempt(self._registrar.host, state, log, driver, limits, self._heeder.heed)
+        logs, shelter = (
+            self._registrar.logs.of(run=run, context=context.name),
+            self._shelters.shelter,
+        )
+        active = ActiveRun(log, context.name, attempt, shelter, places.out, logs)
+        self._runs[run] = active
         started = partial(attempt_started, self.id, ready, launch, session)
 
         async def carry_out() -> None:
@@ -123,87 +132,24 @@ class Supervisor:
             finally:
                 del self._runs[run]
 
-        self.shelter(carry_out)
+        self._shelters.shelter(carry_out)
         return active
 
-    def shelter(self, work: Work) -> None:
-        """Begin *work* out of reach of the caller's cancellation; `close` ends it."""
-        # Known from now on: `close` may come before the task has run for the first time.
-        shelter = anyio.CancelScope(shield=True)
-        self._shelters.add(shelter)
-        self._tasks.start_soon(self._sheltered, work, shelter)
-
-    async def serve_requests(self, door: Doorbell) -> None:
-        """Do what other processes ask of our runs, for ever."""
-        while True:
-            await door.rung()
-            await self.heed_requests()
-
-    async def heed_requests(self) -> None:
-        """Do what other processes have asked of our runs so far."""
-        async with self._heeding, anyio.create_task_group() as stops:
-            # Whoever asked looks whether it was taken, and is told by `Runs.ask` if it was not.
-            with suppress(StoreError):
-                at = self._host.clock.moment().at
-                for request in await self._store.take_requests(self.id, at):
-                    active = self._runs.get(request.run)
-                    if active and request.verb in STOP_REASONS:
-                        stops.start_soon(_stop, active, Reason(request.verb))
+    def attend(self, hub: Hub, door: Doorbell) -> None:
+        """Begin to hear harnesses, and what others ask. Called once, by `open_supervisor`."""
+        self._shelters.shelter(hub.run)
+        self._shelters.shelter(partial(self._heeder.serve, door))
 
     async def close(self) -> None:
         """Stop all runs as one batch, and wait for their recorded ends, within a bound."""
-        with anyio.CancelScope(shield=True):
-            with anyio.move_on_after(CLOSE_SECONDS):
-                async with anyio.create_task_group() as ends:
-                    for active in list(self._runs.values()):
-                        ends.start_soon(_end, active)
-            for shelter in list(self._shelters):
-                shelter.cancel()
+        self._is_closing = True
+        await finish(self._close)
 
-    async def _sheltered(self, work: Work, shelter: anyio.CancelScope) -> None:
-        try:
-            with shelter:
-                await work()
-        finally:
-            self._shelters.discard(shelter)
-
-    async def _ready(self, draft: Draft) -> Ready:
-        if draft.asks:  # its whole folder is read: not where the other runs are waited for
-            return await anyio.to_thread.run_sync(grant, draft, self._store.state)
-        return grant(draft, self._store.state)
-
-    def _context_for(self, ready: Ready) -> ContextRow:
-        name, driver = ready.request.context, ready.capsule.manifest.harness.driver
-        known = self._store.context(name) if name else None
-        if known is not None:
-            return replace(known, driver=driver)  # the store refuses it if that is another
-        return ContextRow(
-            name=name or new_id("ctx"),
-            uuid=new_id("ctx"),
-            driver=driver,
-            created_at=self._host.clock.moment().at,
-        )
-
-    async def _create(self, state: Run, ready: Ready, context: ContextRow) -> RunLog:
-        """Write the run's first entry: from here on it exists."""
-        created = partial(created_run, self.id, ready, context)
-        actions = state.record(created, self._host.clock.moment())
-        appends = [action for action in actions if isinstance(action, Append)]
-        record = Record()
-        for append in appends:
-            for entry in append.entries:
-                record.apply_entry(entry)
-        index = index_row(record)
-        assert index is not None
-        rows = rows_of(appends)
-        claim = self._host.day.claim(index.id, Needs()) if self._host.day else None
-        made = await self._store.create_run(index, rows, context, claim)
-        if not isinstance(made, LogTail):
-            raise not_created(made, context.name)
-        state.ledger.share = made.share
-        log = RunLog(self._store, made, record, context)
-        log.feed.publish(rows)
-        return log
+    async def _close(self) -> None:
+        with anyio.move_on_after(CLOSE_SECONDS):
+            await self._beginnings.told()
+            await end_all([*self._runs.values()])
+        self._shelters.cancel()
 
 
 @asynccontextmanager
@@ -211,19 +157,22 @@ async def open_supervisor(
     state: Path | None = None,
     *,
     clock: Clock | None = None,
+    logger: Logger | None = None,
     day: DayCeilings | None = None,
     prices: PriceBook | None = None,
 ) -> AsyncGenerator[Supervisor]:
     """Open a supervisor on a state directory; at the end of the block all its runs are ended.
 
-    *day* bounds what all supervisors of the directory spend in one UTC day, *prices* are what things
+    Runs that a dead supervisor left there are ended first. At the end the own runs are told to stop
+    as one batch; their trees are empty within seconds, also when the block is cancelled. No signal
+    handler is set, and nothing of the process is changed. *logger* is told how things go. *day*
+    bounds what all supervisors of the directory spend in one UTC day, *prices* are what things
     cost; left out, both are as the environment and config.toml have them.
-    Runs that a dead supervisor left there are ended first. No signal handler is set.
 
     Raises:
         StoreError: the state directory cannot be used.
     """
-    id, clock = new_id("sup"), clock or SystemClock()
+    id, clock, logs = new_id("sup"), clock or SystemClock(), Logs(logger)
     day = day_ceilings() if day is None else day
     prices = prices or price_book(state)
     async with AsyncExitStack() as cleanup:
@@ -236,7 +185,7 @@ async def open_supervisor(
             cleanup.callback(lock.release)
             cleanup.push_async_exit(store)
             cleanup_on_failure.pop_all()
-        cleanup.callback(_remove_if_free, warden_lock(store.state, id))
+        cleanup.callback(remove_if_free, warden_lock(store.state, id))
         warden = await cleanup.enter_async_context(
             open_warden(str(warden_lock(store.state, id)), str(warden_door(store.state, id)))
         )
@@ -248,11 +197,10 @@ async def open_supervisor(
         async with anyio.create_task_group() as tasks:
             account = DayAccount(store, id, clock, day) if day else None
             host = Host(warden, hub, clock, account)
-            supervisor = Supervisor(store, host, tasks, id, prices)
+            supervisor = Supervisor(Registrar(store, host, id, prices, logs), tasks)
             try:
-                supervisor.shelter(hub.run)
-                supervisor.shelter(partial(supervisor.serve_requests, door))
-                await recover(store, clock, id, prices)
+                supervisor.attend(hub, door)
+                await recover(Heir(store, clock, id, prices, logs))
                 yield supervisor
             except Exception as exc:
                 failures.append(exc)  # raised behind the group, which would wrap it
@@ -260,25 +208,3 @@ async def open_supervisor(
                 await supervisor.close()
         for failure in failures:
             raise failure
-
-
-def _remove_if_free(path: Path) -> None:
-    """Remove the lock file of a warden, unless something of it still holds the lock."""
-    # The only way to know is to take it; a disk that has no room for it has none to remove.
-    with suppress(StoreError):
-        if (lock := try_take(path)) is not None:
-            lock.release()
-
-
-async def _stop(active: ActiveRun, reason: Reason) -> None:
-    # A log that cannot be written ends its run; whoever waits for the run hears of it.
-    with suppress(StoreError):
-        await active.stop(reason)
-
-
-async def _end(active: ActiveRun) -> None:
-    with suppress(StoreError):  # as above
-        await active.stop(
-            Reason.TERMINATED, "the supervisor was closed", grace=URGENT_GRACE_SECONDS
-        )
-    await active.over()

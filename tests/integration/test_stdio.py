@@ -15,16 +15,15 @@ import pytest
 
 from capsule_runtime import HostError
 from capsule_runtime.host.hub import SHARED_CHUNK_BYTES, Hub
+from capsule_runtime.host.stdin import WAITING_BYTES, Stdin
 from capsule_runtime.host.stdio import (
     STDERR_FILE_BYTES,
     STDERR_TAIL_BYTES,
-    WAITING_BYTES,
     WIDE_PIPE_BYTES,
     FileOutput,
     Output,
     PipeOutput,
     StderrLog,
-    Stdin,
     open_stdio,
 )
 
@@ -48,6 +47,10 @@ async def read_all(output: Output) -> bytes:
     return found
 
 
+def begin_nothing(_work: object) -> None:
+    raise AssertionError("all of it fits into the pipe")
+
+
 def open_descriptors() -> int:
     return len(os.listdir("/proc/self/fd"))
 
@@ -56,7 +59,7 @@ async def test_the_streams_lead_from_one_side_to_the_other(hub: Hub, tmp_path: P
     with open_stdio(hub, tmp_path) as stdio:
         stdio.stdin.send(b"task\n")
         stdio.stdin.end()
-        await stdio.stdin.pump()
+        stdio.stdin.serve(begin_nothing)
         heard = os.read(stdio.child.stdin, 100), os.read(stdio.child.stdin, 100)
         os.write(stdio.child.stdout, b"out")
         os.write(stdio.child.stderr, b"err")
@@ -190,7 +193,7 @@ async def test_stdin_keeps_what_the_harness_does_not_read_yet() -> None:
     data = random.Random(2).randbytes(1_000_000)
     received = b""
     async with anyio.create_task_group() as tasks:
-        tasks.start_soon(stdin.pump)
+        stdin.serve(tasks.start_soon)
         stdin.send(data[:900_000])
         stdin.send(data[900_000:])
         stdin.end()
@@ -222,7 +225,7 @@ async def test_stdin_ends_in_peace_when_nobody_reads_any_more() -> None:
     reader, writer = os.pipe2(os.O_CLOEXEC)
     stdin = Stdin(writer)
     async with anyio.create_task_group() as tasks:
-        tasks.start_soon(stdin.pump)
+        stdin.serve(tasks.start_soon)
         stdin.send(b"x" * 100_000)
         await anyio.wait_readable(reader)
         os.close(reader)

@@ -61,7 +61,6 @@ async def _carry_out(supervisor: Supervisor, capsule: Path) -> Measured:
             lines = row.body.splitlines()
             notes += [line.decode() for line in lines if line.startswith(_NOTED)]
     record = await run.wait()
-    assert record.outcome is not None
     return Measured(run.id, record.outcome.value, last_seq, notes, 0)
 
 

@@ -97,8 +97,7 @@ async def run_out_of_files(state: Path, capsule: str) -> None:
         run = await supervisor.start(request_for(Path(capsule)))
         record = await run.wait()
         resource.setrlimit(resource.RLIMIT_NOFILE, (limit, hard))
-        assert record.ended is not None
-        say(record.ended.reason, record.ended.message)
+        say(record.reason, record.message)
         record = await (await supervisor.start(request_for(Path(capsule)))).wait()
         say(record.outcome)
 

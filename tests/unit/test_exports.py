@@ -10,12 +10,14 @@ import capsule_runtime
 from capsule_runtime import events, frames, messages
 
 NAMES = """
-    Ack Activity Answer ArtifactFrame CapsuleError ContainmentError DataPart Decision Description
-    Dispatch Driver Event Exit FailureKind Frame Handoff HarnessError HostError LaunchPlan
-    LaunchRequest Manifest ManifestError Message NoConfig Note Outcome Part Permission Reason
-    Refused Remember Retrying Said Send Session Sleep SpendError StatusFrame StoreError Suspend Text
-    TextDelta TextFrame TextPart Thinking ThinkingDelta ThinkingFrame ToolCall ToolResult TrustError
-    TurnEnd TurnFailed Usage UsageError exit_code find_driver parse_manifest
+    Ack Activity Answer ArtifactFrame CallUsage CapsuleError Ceilings ContainmentError DataPart
+    DayCeilings Decision Description Dispatch Driver Event Exit FailureKind Frame Handoff
+    HarnessError HostError LaunchPlan LaunchRequest Logger Manifest ManifestError Message
+    NoConfig Note Outcome Part Permission Reason Refused Remember Retrying RunHandle RunRequest
+    RunResult RunSummary Said Send Session Sleep SpendError StatusFrame StoreError Supervisor
+    Suspend Text TextDelta TextFrame TextPart Thinking ThinkingDelta ThinkingFrame ToolCall
+    ToolResult TrustError TurnEnd TurnFailed Usage UsageError UsageTotal exit_code find_driver
+    open_supervisor parse_manifest
 """.split()
 
 
@@ -46,6 +48,14 @@ def test_nothing_else_is_public_by_accident() -> None:
 def test_every_public_name_is_found_and_no_other() -> None:
     assert [name for name in NAMES if not hasattr(capsule_runtime, name)] == []
     assert not hasattr(capsule_runtime, "no_such_name")
+
+
+def test_what_a_supervisor_and_a_run_can_do() -> None:
+    def verbs(kind: type) -> set[str]:
+        return {name for name in dir(kind) if not name.startswith("_")}
+
+    assert verbs(capsule_runtime.RunHandle) == {"frames", "id", "interrupt", "kill", "wait"}
+    assert verbs(capsule_runtime.Supervisor) == {"attend", "close", "get", "list", "start"}
 
 
 def test_import_loads_nothing_of_ours_yet() -> None:

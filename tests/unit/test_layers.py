@@ -40,6 +40,9 @@ PURE = {
 VALUES = {"config", "errors", "events", "frames", "manifest", "messages", "toml_file"}
 """Modules beside `core` that hold values and nothing else."""
 
+EMBEDDING = {"embedding", "logs", "request", "supervisor"}
+"""Where the public names are at home that only a program that embeds the runtime may import."""
+
 ROOTS = {
     "active_run",
     "asking",
@@ -47,11 +50,14 @@ ROOTS = {
     "deadline_watch",
     "deciding",
     "granting",
+    "heeding",
+    "known_runs",
     "listening",
     "plan",
     "pricing",
     "recovery",
     "refusals",
+    "registrar",
     "request",
     "runs",
     "settings",
@@ -62,6 +68,8 @@ ROOTS = {
 
 STANDALONE = {"host.burier", "host.linux", "host.sweep", "host.warden", "host.watch"}
 """Run by a Python of their own that knows no packages: they find each other by bare names."""
+PLAYER = "testing.player"
+"""Copied into a capsule, and run there by a Python of its own."""
 
 
 def modules() -> dict[str, Path]:
@@ -134,7 +142,7 @@ def of(*rooms: str) -> list[str]:
 
 
 def test_every_module_that_a_rule_names_exists() -> None:
-    named = {*VALUES, *STANDALONE, "driver", "replay", "cli", "__main__"}
+    named = {*VALUES, *STANDALONE, *EMBEDDING, "driver", "replay", "cli", "__main__"}
 
     assert named <= set(MODULES)
 
@@ -172,11 +180,29 @@ def test_drivers_use_only_the_public_runtime_and_do_no_io(path: Path) -> None:
 
     assert ours <= {"capsule_runtime"}
     assert outside(path) - PURE == set()
+    assert names_from_the_runtime(path) & embedding_names() == set()
 
 
-def test_the_public_runtime_is_values_outcomes_and_the_driver_contract() -> None:
-    """So a driver that imports it cannot reach what reads, writes or waits."""
-    assert inside("") <= {*VALUES, "core.outcome", "driver"}
+def names_from_the_runtime(path: Path) -> set[str]:
+    """Return the public names that *path* imports."""
+    nodes = [node for node in ast.walk(tree(path)) if isinstance(node, ast.ImportFrom)]
+    ours = [node for node in nodes if node.module == "capsule_runtime"]
+    return {alias.name for node in ours for alias in node.names}
+
+
+def embedding_names() -> set[str]:
+    """Return the public names behind which things are read, written and waited for."""
+    nodes = [node for node in ast.walk(tree(MODULES[""])) if isinstance(node, ast.ImportFrom)]
+    homes = {f"capsule_runtime.{home}" for home in EMBEDDING}
+    return {alias.name for node in nodes if node.module in homes for alias in node.names}
+
+
+def test_the_public_runtime_is_values_outcomes_the_driver_contract_and_the_embedding() -> None:
+    """So a driver that imports the first three cannot reach what reads, writes or waits."""
+    named = {"core.calls", "core.ceilings", "core.outcome", "driver"}
+
+    assert inside("") <= {*VALUES, *EMBEDDING, *named}
+    assert {"Supervisor", "open_supervisor"} <= embedding_names()
 
 
 @pytest.mark.parametrize("name", of("host"))
@@ -215,10 +241,20 @@ def test_what_is_run_on_its_own_needs_the_standard_library_alone(name: str) -> N
     assert needed <= set(sys.stdlib_module_names) | siblings
 
 
-def test_the_agents_helper_needs_the_standard_library_alone() -> None:
-    path = MODULES["agent.capsule_agent"]
+@pytest.mark.parametrize("name", ["agent.capsule_agent", PLAYER])
+def test_what_runs_as_a_harness_needs_the_standard_library_alone(name: str) -> None:
+    path = MODULES[name]
 
     assert {name.split(".")[0] for name in imported(path)} <= set(sys.stdlib_module_names)
+
+
+@pytest.mark.parametrize("name", of("testing"))
+def test_what_ships_for_tests_reaches_only_values_and_core(name: str) -> None:
+    strangers = {
+        other for other in reached(name) if room(other) not in {"core", "testing", *VALUES}
+    }
+
+    assert strangers == set()
 
 
 # What the rooms may not do.
@@ -256,6 +292,8 @@ def test_no_harness_driver_or_vendor_is_named_where_frames_are_decided(name: str
 
 BROAD_HANDLERS = {
     "capsule_agent.py": "an agent's fault becomes its failed turn",
+    "logs.py": "a logger is the caller's code: its fault costs its line only",
+    "shelters.py": "raised where what was begun is waited for",
     "guarded.py": "a driver may be anybody's code: its fault ends its run only",
     "failures.py": "the last line of the command: a bug is reported as one",
     "store.py": "what the writer's thread meets is raised where it was asked for",

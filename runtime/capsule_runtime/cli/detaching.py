@@ -56,6 +56,8 @@ def _report(writer: int, run: str, folder: Path) -> None:
     fd = os.open(
         folder / "supervisor.log", os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600
     )
+    # What was said before the run had a folder was kept for the parent, which needs it no more.
+    os.write(fd, os.pread(STDERR, os.fstat(STDERR).st_size, 0))
     os.dup2(fd, STDERR)
     os.close(fd)
     # A parent that died meanwhile does not get to know; the run goes on all the same.

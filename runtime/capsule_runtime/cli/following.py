@@ -70,7 +70,7 @@ async def show_own_run(run: ActiveRun, view: View, screen: Screen, stopper: Stop
         with anyio.CancelScope() as showing:
             tasks.start_soon(_leave_stuck_reader, run, stopper, showing)
             await show_rows(run.follow(), view)
-            await view.ended(await run.wait())
+            await view.ended(await run.record())
             await screen.drained()
         tasks.cancel_scope.cancel()
 

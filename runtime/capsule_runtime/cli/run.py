@@ -9,6 +9,7 @@ import click
 
 from capsule_runtime.cli.detaching import leave_running
 from capsule_runtime.cli.inputs import STDIN, MessageReader, parse_variables
+from capsule_runtime.cli.log_lines import FORMATS, LEVELS, LogWishes
 from capsule_runtime.cli.options import (
     MOST,
     format_option,
@@ -53,6 +54,8 @@ class _Given(NamedTuple):
     on_unmetered: Literal["refuse", "allow"]
     explain: bool
     as_json: bool
+    log_level: str | None
+    log_format: str
 
 
 class _RunCommand(click.Command):
@@ -155,6 +158,18 @@ _AMOUNT = click.IntRange(0, MOST)
 )
 @click.option("--explain", is_flag=True, help="Print what would be done, and do nothing.")
 @click.option("--json", "as_json", is_flag=True, help="With --explain: print JSON.")
+@click.option(
+    "--log-level",
+    type=click.Choice(LEVELS),
+    envvar="CAPSULE_LOG_LEVEL",
+    help="Tell on stderr how things go; by default CAPSULE_LOG_LEVEL, else nothing.",
+)
+@click.option(
+    "--log-format",
+    type=click.Choice(FORMATS),
+    default="console",
+    help="How to tell it: a line each.",
+)
 @click.pass_context
 def run_command(ctx: click.Context, /, **options: Any) -> int:
     """Give a task to a capsule and follow it to its end.
@@ -174,7 +189,8 @@ def run_command(ctx: click.Context, /, **options: Any) -> int:
         from capsule_runtime.cli.trusting import offer_trust  # most runs have nobody to ask
 
         offer_trust(request)
-    wishes = Wishes(given.format, given.wait, result)
+    log = LogWishes(given.log_level, given.log_format) if given.log_level else None
+    wishes = Wishes(given.format, given.wait, result, log)
     return leave_running(request, wishes) if given.detach else run_here(request, wishes)
 
 

@@ -10,7 +10,10 @@ from typing import NamedTuple
 import anyio
 
 from capsule_runtime.active_run import ActiveRun
+from capsule_runtime.cli.failures import write_stderr
 from capsule_runtime.cli.following import make_view, show_own_run
+from capsule_runtime.cli.log_lines import LogWishes
+from capsule_runtime.cli.printer import Shown
 from capsule_runtime.cli.reader import reader_gone
 from capsule_runtime.cli.result import exit_status_of_run, result_of, write_result
 from capsule_runtime.cli.screen import open_screen
@@ -19,6 +22,7 @@ from capsule_runtime.cli.spending import prices_for
 from capsule_runtime.cli.views import SilentView
 from capsule_runtime.core.log import Record
 from capsule_runtime.errors import UsageError
+from capsule_runtime.logs import Logger
 from capsule_runtime.request import RunRequest
 from capsule_runtime.runs import open_runs
 from capsule_runtime.supervisor import Supervisor, open_supervisor
@@ -48,6 +52,12 @@ class Wishes(NamedTuple):
     wait: bool = False
     """Whether to wait while another run is in the context."""
     result: Path | None = None
+    log: LogWishes | None = None
+    """What to tell of how things go; by default nothing."""
+
+    def logger(self, write: Callable[[Shown], None]) -> Logger | None:
+        """Return the logger that was wished for, which gives its rows to *write*."""
+        return self.log.logger(write) if self.log else None
 
 
 def run_here(request: RunRequest, wishes: Wishes) -> int:
@@ -79,7 +89,8 @@ async def _run_here(request: RunRequest, wishes: Wishes) -> int:
             async def show(run: ActiveRun, stopper: Stopper) -> None:
                 await show_own_run(run, view, screen, stopper)
 
-            return await _own(request, wishes, Stopper(view, signals), show)
+            logger = wishes.logger(screen.row)
+            return await _own(request, wishes, Stopper(view, signals), show, logger)
 
 
 async def _run_unseen(request: RunRequest, wishes: Wishes, caller: Caller) -> int:
@@ -93,7 +104,7 @@ async def _run_unseen(request: RunRequest, wishes: Wishes, caller: Caller) -> in
                 caller.tell(run.id, folder)
                 await run.wait()
 
-            return await _own(request, wishes, stopper, wait)
+            return await _own(request, wishes, stopper, wait, wishes.logger(write_stderr))
 
 
 @asynccontextmanager
@@ -112,16 +123,18 @@ async def _abandoned_with(caller: Caller, stopper: Stopper) -> AsyncGenerator[an
         watching.cancel()
 
 
-async def _own(request: RunRequest, wishes: Wishes, stopper: Stopper, attend: Attend) -> int:
+async def _own(
+    request: RunRequest, wishes: Wishes, stopper: Stopper, attend: Attend, logger: Logger | None
+) -> int:
     """Heed signals while the run is started and attended to; return the exit status."""
     record: Record | None = None
     async with anyio.create_task_group() as tasks:
         tasks.start_soon(stopper.watch)
-        async with open_supervisor() as supervisor:
+        async with open_supervisor(logger=logger) as supervisor:
             run = await _start(supervisor, request, stopper, wait=wishes.wait)
             if run is not None:
                 await _attend(run, wishes, stopper, attend)
-                record = await run.wait()
+                record = await run.record()
         tasks.cancel_scope.cancel()
     if record is not None:
         return exit_status_of_run(record)
@@ -166,7 +179,7 @@ async def _context_free(context: str | None, stopper: Stopper) -> None:
 
 
 async def _keep_result(run: ActiveRun, path: Path) -> None:
-    record = await run.wait()
+    record = await run.record()
     folder, prices = await _out_folder(run.id), await prices_for(record)
     write_result(path, result_of(record, folder, prices))
 

@@ -75,6 +75,10 @@ class Screen:
         """Write *line* to stderr without waiting for a slow reader."""
         self._err.put((self._free_row() + self._renderer.whole(line)).encode())
 
+    def row(self, row: Shown) -> None:
+        """Write a whole *row* to stderr as it is, without waiting for a slow reader."""
+        self._err.put((self._free_row() + row).encode())
+
     def status(self, line: Line) -> None:
         """Draw *line* as the last row, on a terminal that has one to spare."""
 

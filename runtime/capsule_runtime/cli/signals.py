@@ -12,7 +12,7 @@ import anyio
 from capsule_runtime.active_run import ActiveRun
 from capsule_runtime.cli.views import View
 from capsule_runtime.core.outcome import OUTCOME_OF, Reason, exit_code
-from capsule_runtime.supervisor import URGENT_GRACE_SECONDS
+from capsule_runtime.ending import URGENT_GRACE_SECONDS
 
 REASON_OF_SIGNAL = {
     signal.SIGINT: Reason.INTERRUPTED,

@@ -18,7 +18,7 @@ POLL_SECONDS = 1.0
 
 
 class Doorbell:
-    """The owner's end. Wait for `rung`, then look into the database."""
+    """The owner's end. When it is `rung`, and every `POLL_SECONDS`, look into the database."""
 
     def __init__(self, door: socket.socket, data_version: Callable[[], int]) -> None:
         self._door = door
@@ -26,17 +26,18 @@ class Doorbell:
         self._seen = -1
 
     async def rung(self) -> None:
-        """Return when somebody rang, or the database changed without a ring."""
-        while True:
-            with anyio.move_on_after(POLL_SECONDS):
-                await anyio.wait_readable(self._door)
-            rings = self._take_rings()
-            version = self._data_version()
-            changed, self._seen = version != self._seen, version
-            if rings or changed:
-                return
+        """Return when somebody rang."""
+        await anyio.wait_readable(self._door)
+        self.take_rings()
 
-    def _take_rings(self) -> int:
+    def has_changed(self) -> bool:
+        """Say whether anybody wrote to the database since the last look."""
+        version = self._data_version()
+        changed, self._seen = version != self._seen, version
+        return changed
+
+    def take_rings(self) -> int:
+        """Return how many rings were waiting."""
         rings = 0
         with contextlib.suppress(BlockingIOError):
             while True:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import AsyncIterator, Callable, Iterator, Sequence
-from typing import Self
+from typing import Protocol, Self
 
 import anyio
 
@@ -35,7 +35,7 @@ class Feed:
     def __init__(self, read_log: ReadLog, head: int = 0) -> None:
         self.head = head
         self._read_log = read_log
-        self._tail: deque[Row] = deque()
+        self._tail: list[Row] = []
         self._tail_bytes = 0
         self._changed: anyio.Event | None = None
         self._ended = False
@@ -48,7 +48,7 @@ class Feed:
             self.head = row.last
         kept = len(rows)  # a follower that was up to date finds all of the newest commit here
         while self._tail_bytes > _TAIL_BYTES and len(self._tail) > kept:
-            self._tail_bytes -= len(self._tail.popleft().body) + _ROW_OVERHEAD_BYTES
+            self._tail_bytes -= len(self._tail.pop(0).body) + _ROW_OVERHEAD_BYTES
         self._wake()
 
     def end(self) -> None:
@@ -86,10 +86,22 @@ class Feed:
             self._changed = None
 
 
-class Follower:
-    """A cursor on a feed. It holds nothing: whoever stops asking owes nothing."""
+class Growing(Protocol):
+    """A log that grows: `Feed` where it is written, something else in other processes."""
 
-    def __init__(self, feed: Feed, after: int) -> None:
+    async def grown(self, after: int) -> bool:
+        """Wait until there is something beyond entry *after*; False when there never will be."""
+        ...
+
+    def rows(self, after: int) -> Sequence[Row]:
+        """Return the next rows that reach beyond entry *after*."""
+        ...
+
+
+class Follower:
+    """A cursor on a log. It holds nothing: whoever stops asking owes nothing."""
+
+    def __init__(self, feed: Growing, after: int) -> None:
         self._feed = feed
         self._after = after
         self._found: deque[Row] = deque()

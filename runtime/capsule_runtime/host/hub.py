@@ -65,12 +65,12 @@ class Hub:
         """Release the epoll; nobody waits any more."""
         self._epoll.close()
 
-    async def read(self, fd: int, last_chunk: bytes) -> bytes:
+    async def read(self, fd: int, last_bytes: int) -> bytes:
         """Return the next chunk of *fd*, or b"" at its end.
 
-        After a small *last_chunk* it waits for the next round, so that bytes gather meanwhile.
+        If the last one had few bytes it waits for the next round, so that they gather meanwhile.
         """
-        wait = len(last_chunk) * 2 < CHUNK_BYTES
+        wait = last_bytes * 2 < CHUNK_BYTES
         while True:
             if wait:
                 await self._readable(fd)

@@ -11,12 +11,13 @@ import os
 import struct
 import time
 from collections.abc import Callable, Generator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Self
 
 import anyio
 
+from capsule_runtime.errors import StoreError
 from capsule_runtime.host.private_files import open_private_file
 from capsule_runtime.host.store_errors import locked
 
@@ -93,6 +94,14 @@ def is_free(path: Path) -> bool:
         return _ofd(fd, fcntl.F_OFD_GETLK, fcntl.F_WRLCK) == fcntl.F_UNLCK
     finally:
         os.close(fd)
+
+
+def remove_if_free(path: Path) -> None:
+    """Remove the lock file *path*, unless somebody still holds the lock."""
+    # The only way to know is to take it; a disk that has no room for it has none to remove.
+    with suppress(StoreError):
+        if (lock := try_take(path)) is not None:
+            lock.release()
 
 
 class CommitLock:

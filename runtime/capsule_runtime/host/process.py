@@ -17,6 +17,7 @@ from dataclasses import dataclass
 import anyio
 
 from capsule_runtime.errors import HarnessError, HostError
+from capsule_runtime.host.finishing import finish
 from capsule_runtime.host.tree import BURIAL_SECONDS, Burial, Exit, Refusal, Tree
 from capsule_runtime.host.warden_process import WardenProcess
 
@@ -179,8 +180,7 @@ async def open_warden(lock_path: str, socket_path: str) -> AsyncGenerator[Warden
     try:
         yield warden
     finally:
-        with anyio.CancelScope(shield=True):
-            await warden.close()
+        await finish(warden.close)
 
 
 async def bury_through_warden(path: str, run_id: str) -> bool:

@@ -12,6 +12,7 @@ from typing import Any
 
 from capsule_runtime.core.chain import Row
 from capsule_runtime.core.index import IndexRow
+from capsule_runtime.errors import UsageError
 from capsule_runtime.host.locks import is_free
 from capsule_runtime.host.log_reading import trusted_rows
 from capsule_runtime.host.rows import ContextRow
@@ -28,6 +29,7 @@ class Reader:
         self.state = state
         self.path = state / "capsule.db"
         self._reading = database
+        self._is_closed = False
         # Keeps two threads from using the one connection in the middle of each other's statement.
         self._one_at_a_time = threading.Lock()
 
@@ -105,5 +107,9 @@ class Reader:
         return self._execute(QUERIES[query], values)
 
     def _execute(self, statement: str, values: dict[str, Any]) -> list[Any]:
+        if self._is_closed:
+            raise UsageError(
+                "E-USE-061", f"{self.path} is closed", "Read before the supervisor's block ends."
+            )
         with self._one_at_a_time, reporting(self.path):
             return self._reading.execute(statement, values).fetchall()

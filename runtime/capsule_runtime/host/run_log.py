@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 import anyio
 import msgspec
 
 from capsule_runtime.core.chain import Row
-from capsule_runtime.core.facts import Noted, Said, SpendClosed
+from capsule_runtime.core.facts import Fact, Noted, Said, SpendClosed
 from capsule_runtime.core.index import IndexRow, index_row
 from capsule_runtime.core.journal import Append
 from capsule_runtime.core.log import Record
@@ -59,8 +59,15 @@ class RunLog:
     """
 
     def __init__(
-        self, store: Store, tail: LogTail, record: Record, context: ContextRow | None = None
+        self,
+        store: Store,
+        tail: LogTail,
+        record: Record,
+        context: ContextRow | None = None,
+        *,
+        observe: Callable[[Fact], None] | None = None,
     ) -> None:
+        """*observe* is told of each fact once it is on disk."""
         self.run = tail.id
         self.record = record
         """What the facts written so far say, and the final status."""
@@ -69,10 +76,11 @@ class RunLog:
         self._tail = tail
         self._index = index_row(record)
         self._context = context
+        self._observe = observe
         self._waiting_bytes = 0
         self._committed: anyio.Event | None = None
         self._failure: StoreError | None = None
-        self._failed = anyio.Event()
+        self._when_lost: Callable[[], None] | None = None
 
     def put(self, appends: Sequence[Append]) -> None:
         """Queue *appends* to be committed together, then shown."""
@@ -85,10 +93,11 @@ class RunLog:
         def done(error: StoreError | None) -> None:
             self._waiting_bytes -= size
             if error is None:
-                self.feed.publish(rows)
+                self.published(rows, appends)
             else:
                 self._failure = self._failure or error
-                self._failed.set()
+                if self._when_lost is not None:
+                    self._when_lost()
             if self._committed is not None:
                 self._committed.set()
                 self._committed = None
@@ -96,6 +105,14 @@ class RunLog:
         index, context = self._changes(appends)
         settlement = _settlement(appends)
         self._store.append(self._tail, rows, index, done, context=context, settlement=settlement)
+
+    def published(self, rows: Sequence[Row], appends: Sequence[Append]) -> None:
+        """Show *rows*, which hold *appends* and are on disk by now."""
+        self.feed.publish(rows)
+        if self._observe is not None:
+            for append in appends:
+                for fact in append.facts:
+                    self._observe(fact)
 
     @property
     def is_full(self) -> bool:
@@ -123,25 +140,27 @@ class RunLog:
         self.feed.end()
         self._store.release(self._tail)
 
-    async def lost(self) -> None:
-        """Wait until something cannot be written, maybe for ever.
+    def when_lost(self, act: Callable[[], None]) -> None:
+        """Have *act* called once something cannot be written; now, if it is so already."""
+        self._when_lost = act
+        if self._failure is not None:
+            act()
+
+    def check(self) -> None:
+        """Say whether all could be written so far.
 
         Raises:
-            StoreError: that it is so.
+            StoreError: something was not written, and nothing more will be.
         """
-        await self._failed.wait()
-        self._raise_failure()
+        if self._failure is not None:
+            failure = self._failure
+            raise StoreError(failure.code, failure.message, failure.hint) from failure
 
     async def _at_most(self, waiting_bytes: int) -> None:
         while self._waiting_bytes > waiting_bytes and self._failure is None:
             self._committed = self._committed or anyio.Event()
             await self._committed.wait()
-        self._raise_failure()
-
-    def _raise_failure(self) -> None:
-        if self._failure is not None:
-            failure = self._failure
-            raise StoreError(failure.code, failure.message, failure.hint) from failure
+        self.check()
 
     def _changes(self, appends: Sequence[Append]) -> tuple[IndexRow | None, ContextRow | None]:
         """Return the run's line of the index and its context, each if these entries change it."""

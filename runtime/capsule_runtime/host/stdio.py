@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import fcntl
 import os
-from collections import deque
 from collections.abc import Generator
 from dataclasses import dataclass
 from pathlib import Path
@@ -15,12 +14,11 @@ import anyio
 
 from capsule_runtime.errors import HostError
 from capsule_runtime.host.hub import CHUNK_BYTES, Hub, Take
+from capsule_runtime.host.stdin import Stdin
 
 WIDE_PIPE_BYTES = 1024 * 1024
 STDERR_FILE_BYTES = 16 * 1024 * 1024
 STDERR_TAIL_BYTES = 16 * 1024
-WAITING_BYTES = 1024 * 1024
-"""How much may wait for a harness that does not read; a task of any size is let in."""
 _FILE_POLL_SECONDS = 0.02
 
 
@@ -50,12 +48,13 @@ class PipeOutput:
     def __init__(self, hub: Hub, fd: int) -> None:
         self._hub = hub
         self._fd = fd
-        self._last = b"\0" * CHUNK_BYTES
+        self._last_bytes = CHUNK_BYTES
         hub.add(fd)
 
     async def read(self) -> bytes:
-        self._last = await self._hub.read(self._fd, self._last)
-        return self._last
+        chunk = await self._hub.read(self._fd, self._last_bytes)
+        self._last_bytes = len(chunk)
+        return chunk
 
     def offer(self, take: Take) -> None:
         self._hub.offer(self._fd, take)
@@ -98,70 +97,6 @@ class FileOutput:
     def close(self) -> None:
         os.close(self._fd)
         self._path.unlink(missing_ok=True)
-
-
-class Stdin:
-    """The harness's stdin: bytes wait here while the harness does not read.
-
-    Not many of them: a harness can ask and ask and never take an answer.
-    """
-
-    def __init__(self, fd: int) -> None:
-        os.set_blocking(fd, False)
-        self._fd: int | None = fd
-        self._pending: deque[memoryview] = deque()
-        self._pending_bytes = 0
-        self.dropped_bytes = 0
-        self._wake = anyio.Event()
-        self._ends = False
-
-    def send(self, data: bytes) -> None:
-        """Queue *data*; after `end` it is dropped, because nobody reads any more."""
-        if self._ends:
-            return
-        if self._pending_bytes >= WAITING_BYTES:
-            self.dropped_bytes += len(data)
-            return
-        self._pending.append(memoryview(data))
-        self._pending_bytes += len(data)
-        self._wake.set()
-
-    def end(self) -> None:
-        """Close once all that was queued is written."""
-        self._ends = True
-        self._wake.set()
-
-    async def pump(self) -> None:
-        """Write what is queued until `end`, or until the harness stops reading for good."""
-        while self._fd is not None:
-            if self._pending:
-                await self._write(self._fd)
-            elif self._ends:
-                self.close()
-            else:
-                self._wake = anyio.Event()
-                await self._wake.wait()
-
-    def close(self) -> None:
-        """Close now; what was not written is lost."""
-        self._ends = True
-        self._pending.clear()
-        if self._fd is not None:
-            fd, self._fd = self._fd, None
-            os.close(fd)
-
-    async def _write(self, fd: int) -> None:
-        try:
-            written = os.write(fd, self._pending[0])
-        except BlockingIOError:
-            await anyio.wait_writable(fd)
-        except BrokenPipeError:
-            self.close()
-        else:
-            self._pending_bytes -= written
-            rest = self._pending.popleft()[written:]
-            if rest:
-                self._pending.appendleft(rest)
 
 
 class StderrLog:
@@ -226,6 +161,12 @@ class Stdio:
     stderr: Output
     child: ChildEnds
 
+    def close(self) -> None:
+        """Release what is still open."""
+        with contextlib.ExitStack() as cleanup:  # each, also if one cannot be
+            for end in (self.child, self.stdin, self.stdout, self.stderr):
+                cleanup.callback(end.close)
+
 
 @contextlib.contextmanager
 def open_stdio(hub: Hub, folder: Path, *, wide_bytes: int | None = None) -> Generator[Stdio]:
@@ -237,21 +178,29 @@ def open_stdio(hub: Hub, folder: Path, *, wide_bytes: int | None = None) -> Gene
     Raises:
         HostError: the system refuses.
     """
-    with contextlib.ExitStack() as cleanup:
+    stdio = _open_all(hub, folder, wide_bytes)
+    try:
+        yield stdio
+    finally:
+        stdio.close()
+
+
+def _open_all(hub: Hub, folder: Path, wide_bytes: int | None) -> Stdio:
+    with contextlib.ExitStack() as cleanup_on_fail:
         child = ChildEnds()
-        cleanup.callback(child.close)
+        cleanup_on_fail.callback(child.close)
         try:
             child.stdin, our_in = os.pipe2(os.O_CLOEXEC)
             stdin = Stdin(our_in)
-            cleanup.callback(stdin.close)
+            cleanup_on_fail.callback(stdin.close)
             stdout, child.stdout = _open_stdout(hub, folder, wide_bytes)
-            cleanup.callback(stdout.close)
+            cleanup_on_fail.callback(stdout.close)
             our_err, child.stderr = os.pipe2(os.O_CLOEXEC)
             stderr = PipeOutput(hub, our_err)
-            cleanup.callback(stderr.close)
         except OSError as exc:
             raise HostError("E-HOST-006", f"cannot open the harness's streams: {exc}") from exc
-        yield Stdio(stdin, stdout, stderr, child)
+        cleanup_on_fail.pop_all()
+        return Stdio(stdin, stdout, stderr, child)
 
 
 def _open_stdout(hub: Hub, folder: Path, wide_bytes: int | None) -> tuple[Output, int]:

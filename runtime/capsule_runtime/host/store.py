@@ -15,6 +15,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future
 from contextlib import AbstractContextManager, nullcontext
+from functools import partial
 from pathlib import Path
 from typing import Self, TypeVar
 
@@ -30,6 +31,7 @@ from capsule_runtime.host import transactions
 from capsule_runtime.host.audience import Audience
 from capsule_runtime.host.connections import Connections, open_readonly, open_writable
 from capsule_runtime.host.event_loop import loop_post
+from capsule_runtime.host.finishing import finish
 from capsule_runtime.host.log_tail import Done, LogTail, Write
 from capsule_runtime.host.reader import Reader
 from capsule_runtime.host.reservations import Claim, Settlement
@@ -60,7 +62,6 @@ class Store(Reader):
         self._writer: Writer | None = None
         self._owner = owner
         self._tails: set[LogTail] = set()
-        self._is_closed = False
 
     async def create_run(
         self,
@@ -78,10 +79,7 @@ class Store(Reader):
         """
         new = transactions.NewRun(index, rows, context, claim)
         bell = self.bell(index.id)
-        made = await self._do(lambda begin: transactions.create_run(begin, bell, new))
-        if isinstance(made, LogTail):
-            self._tails.add(made)
-        return made
+        return await self._do(lambda begin: self._keep(transactions.create_run(begin, bell, new)))
 
     async def reserve(self, claim: Claim) -> Share:
         """Reserve more of a day for a run, as far as there is more; return what it holds then.
@@ -100,9 +98,7 @@ class Store(Reader):
             StoreError: the run is not in the index, or the end of its log is damaged.
         """
         bell = self.bell(run)
-        tail = await self._do(lambda begin: transactions.claim_run(begin, bell, run))
-        self._tails.add(tail)
-        return tail
+        return await self._do(lambda begin: self._keep(transactions.claim_run(begin, bell, run)))
 
     def append(
         self,
@@ -122,8 +118,7 @@ class Store(Reader):
         Raises:
             ValueError: the rows do not carry the next numbers of the log.
         """
-        write = Write(tail, rows, index, context, done, settlement)
-        writer = self._need_writer()
+        write, writer = Write(tail, rows, index, context, done, settlement), self._need_writer()
         write.reserve()
         writer.put(write)
 
@@ -225,8 +220,7 @@ class Store(Reader):
             StoreError: the disk did not answer in time.
         """
         # Bounded by the writer's patience: it gives up on locks, and `close` on a dead disk.
-        with anyio.CancelScope(shield=True):
-            await anyio.to_thread.run_sync(self.close)
+        await finish(partial(anyio.to_thread.run_sync, self.close))
 
     def __enter__(self) -> Self:
         return self
@@ -239,6 +233,12 @@ class Store(Reader):
 
     async def __aexit__(self, *_: object) -> None:
         await self.aclose()
+
+    def _keep(self, made: T) -> T:
+        """Close what was *made* with the store, also if whoever waits for it is gone by now."""
+        if isinstance(made, LogTail):
+            self._tails.add(made)
+        return made
 
     def _need_writer(self) -> Writer:
         if self._is_closed:

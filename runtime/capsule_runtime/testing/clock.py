@@ -1,12 +1,10 @@
-"""What tests of a program that embeds the runtime may use. Public, like the package itself."""
+"""A clock for tests."""
 
 from __future__ import annotations
 
 from datetime import UTC, datetime, timedelta
 
 from capsule_runtime.core.journal import Moment
-
-__all__ = ["FakeClock"]
 
 _START = datetime(2026, 1, 1, tzinfo=UTC)
 

@@ -1,0 +1,66 @@
+"""Lines about how things go, for `--log-level`: structlog's, on stderr, one row each."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, NamedTuple, cast
+
+from capsule_runtime.cli.printer import Shown, shown_json, shown_line
+
+if TYPE_CHECKING:
+    from capsule_runtime.logs import Logger
+
+LEVELS = ("debug", "info", "warning", "error")
+FORMATS = ("console", "json")
+
+Write = Callable[[Shown], None]
+"""Write a row; never waits for who reads it."""
+
+
+class LogWishes(NamedTuple):
+    """What to tell of how things go, and how."""
+
+    level: str
+    format: str
+
+    def logger(self, write: Write) -> Logger:
+        """Return a logger that gives its rows to *write*. Nothing global is set up."""
+        # It takes an eighth of a second to import, so only who asks for lines waits for it.
+        import structlog
+
+        renderer = structlog.processors.JSONRenderer() if self.format == "json" else _in_words
+        wrapped: object = structlog.wrap_logger(
+            _Rows(write, shown_json if self.format == "json" else shown_line),
+            processors=[
+                structlog.processors.add_log_level,
+                structlog.processors.TimeStamper(fmt="iso", utc=True, key="at"),
+                renderer,
+            ],
+            wrapper_class=structlog.make_filtering_bound_logger(self.level),
+        )
+        return cast("Logger", wrapped)
+
+
+class _Rows:
+    """Where structlog leaves what it rendered; harmless only from here on."""
+
+    def __init__(self, write: Write, show: Callable[[str], Shown]) -> None:
+        self._write = write
+        self._show = show
+
+    def debug(self, row: str) -> None:
+        self._write(Shown(self._show(row) + "\n"))
+
+    info = warning = error = debug
+
+
+def _in_words(_logger: object, _name: str, event: Any) -> str:
+    """Render *event* for people: when, how bad, what, then the fields."""
+    at, level, what = event.pop("at"), event.pop("level"), event.pop("event")
+    fields = " ".join(f"{name}={_value(value)}" for name, value in event.items())
+    return f"{at} {level:<7} {what} {fields}"
+
+
+def _value(value: object) -> str:
+    text = str(value)
+    return text if text and not set(text) & set(' ="\n\r\t') else repr(text)
