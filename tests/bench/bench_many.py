@@ -41,6 +41,17 @@ while read line; do
 done''']
 """
 
+BARE = """
+import asyncio, time
+async def main():
+    before = time.process_time()
+    for _ in range(15):
+        await asyncio.sleep(1)
+    print((time.process_time() - before) / 15)
+asyncio.run(main())
+"""
+"""A program that only wakes once a second: what a machine takes for that, as loaded as it is."""
+
 _PSS = re.compile(r"^Pss:\s*(\d+) kB", re.MULTILINE)
 
 
@@ -104,9 +115,14 @@ async def stream(supervisor: Supervisor, folder: Path, runs: int, empty: Weight)
     async with anyio.create_task_group() as tasks:
         await anyio.sleep(SETTLE_SECONDS)
         watching = [os.getpid(), *watchers]
-        before = cpu_seconds(watching)
-        await anyio.sleep(IDLE_SECONDS)
-        say(f"idle CPU: {(cpu_seconds(watching) - before) / IDLE_SECONDS:.3%} of one")
+        async with await anyio.open_process([sys.executable, "-c", BARE], stderr=None) as bare:
+            assert bare.stdout is not None
+            await anyio.sleep(1)
+            before = cpu_seconds(watching)
+            await anyio.sleep(IDLE_SECONDS)
+            idle = (cpu_seconds(watching) - before) / IDLE_SECONDS
+            told = float(await bare.stdout.receive())
+        say(f"idle CPU: {idle:.3%} of one; a bare loop beside it: {told:.3%}")
         say(f"idle: {weigh(watchers).per_run(empty, runs)}")
         for run in started:
             tasks.start_soon(follow, run)
