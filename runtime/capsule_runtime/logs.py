@@ -105,7 +105,7 @@ def _line_of(fact: facts.Fact) -> tuple[str, str, dict[str, object]] | None:
             level = "info" if left == 0 else "error"
             event = "tree empty" if left == 0 else "tree not proved empty"
             return level, event, {"killed": killed, "left": left, "burial_ms": burial_ms}
-        case facts.SpendClosed(settled=settled):
+        case facts.SpendClosed(settled=settled) if settled.steps:
             return "info", "spend closed", {"tokens": settled.tokens, "steps": settled.steps}
         case facts.Recovered(by=by):
             return "warning", "run recovered", {"by": by}

@@ -78,7 +78,6 @@ async def test_a_logger_is_told_what_is_on_record(
         "stop asked",
         "harness exited",
         "tree empty",
-        "spend closed",
         "run ended",
     ]
     assert {line["run"] for line in recorder.lines} == {run.id}
