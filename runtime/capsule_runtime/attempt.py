@@ -13,18 +13,13 @@ from typing import assert_never
 
 import anyio
 
-from capsule_runtime.core.actions import (
-    Burial,
-    Bury,
-    Interrupt,
-    Reply,
-    WindDown,
-    WriteResult,
-)
-from capsule_runtime.core.facts import AttemptStarted
+from capsule_runtime.core.actions import Burial, Bury, Interrupt, Reply, WindDown, WriteResult
+from capsule_runtime.core.facts import AttemptStarted, Contained
+from capsule_runtime.core.journal import Moment
 from capsule_runtime.core.limits import Limits
 from capsule_runtime.core.outcome import Reason
 from capsule_runtime.core.run import Run
+from capsule_runtime.core.sandbox_plan import WallPlan
 from capsule_runtime.core.states import State
 from capsule_runtime.core.units import show_size
 from capsule_runtime.deadline_watch import DeadlineWatch
@@ -42,6 +37,7 @@ from capsule_runtime.host.stdio import WIDE_PIPE_BYTES, Output, StderrLog, Stdio
 from capsule_runtime.host.strays import kill_strays
 from capsule_runtime.listening import Listener
 from capsule_runtime.messages import Exit, Send
+from capsule_runtime.resource_watch import ResourceWatch
 
 DRAIN_SECONDS = 10.0
 """How long output may go on once no process of the run is left to write any."""
@@ -73,7 +69,9 @@ class Attempt:
         self._watch = DeadlineWatch(run, self._decider, host.clock, limits, self.ask_stop)
         self._tree: Tree | None = None
         self._stdio: Stdio | None = None
+        self._resources: ResourceWatch | None = None
         self._out = Path()
+        self._places: tuple[str, ...] = ()
 
     async def carry_out(
         self, launch: Launch, places: Places, started: Callable[[int, str, str], AttemptStarted]
@@ -85,6 +83,7 @@ class Attempt:
         """
         await self._decider.decide(lambda moment: self._run.record(started, moment))
         self._out = places.out
+        self._places = tuple(map(str, (places.workdir, places.home, places.tmp, places.out)))
         try:
             make_places(places)
             check_names(launch.plan.collect)
@@ -124,7 +123,7 @@ class Attempt:
         async with self._decider.turn:
             if self._run.state is not State.STARTING:
                 return None
-            spawn = Spawn(self._log.run, launch.argv, launch.env, launch.cwd)
+            spawn = Spawn(self._log.run, launch.argv, launch.env, launch.cwd, launch.walls)
             child = stdio.child
             tree = await self._host.warden.spawn(spawn, child.stdin, child.stdout, child.stderr)
             child.close()
@@ -135,11 +134,21 @@ class Attempt:
             if not launch.plan.keep_stdin:
                 stdio.stdin.end()
             try:
+                if launch.walls is not None:
+                    await self._contained(launch.walls, tree, moment)
                 await self._decider.perform(self._run.launched(tree.pid, moment))
             except BaseException:
                 await self._bury(tree)
                 raise
             return tree
+
+    async def _contained(self, walls: WallPlan, tree: Tree, moment: Moment) -> None:
+        """Record the walls that *tree* is behind, and watch what it uses."""
+        self._resources = ResourceWatch(walls.limits, tree, self._places, self.ask_stop)
+        report = walls.report
+        await self._decider.perform(
+            self._run.record(lambda seq, at, run: Contained(seq, at, run, report), moment)
+        )
 
     async def _follow(self, tree: Tree, stdio: Stdio, stderr: StderrLog) -> Burial:
         """Read until no process is left that could write; whatever happens, the tree is buried."""
@@ -148,6 +157,8 @@ class Attempt:
             async with anyio.create_task_group() as tasks:
                 tasks.start_soon(stdio.stdin.pump)
                 tasks.start_soon(self._watch.run)
+                if self._resources is not None:
+                    tasks.start_soon(self._resources.run)
                 drained = anyio.Event()
                 tasks.start_soon(self._read_outputs, stdio, stderr, drained)
                 tasks.start_soon(self._log.lost)
@@ -212,6 +223,8 @@ class Attempt:
             await self._note(f"{show_size(stderr.dropped_bytes)} of stderr were dropped")
         if self._stdio and (unread := self._stdio.stdin.dropped_bytes):
             await self._note(f"{show_size(unread)} for the harness were dropped: it does not read")
+        for passed in self._resources.passed_at_end(exit.signal) if self._resources else ():
+            await self.ask_stop(passed.reason, passed.message)
         if exit.signal == SIGKILL:
             await self._heed()  # whoever asked for the kill may have gone round us to the warden
         words = () if self._run.has_terminal else self._driver.ended(exit)

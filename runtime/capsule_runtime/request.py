@@ -9,7 +9,11 @@ from pathlib import Path
 
 from msgspec import Struct
 
+from capsule_runtime.containing import walls_of
+from capsule_runtime.core.containment import Containment
 from capsule_runtime.core.facts import AttemptStarted, Created
+from capsule_runtime.core.grants import Grants
+from capsule_runtime.core.sandbox_plan import TIER
 from capsule_runtime.errors import ContainmentError, UsageError
 from capsule_runtime.host.capsule import Capsule, Launch, Task, load_capsule, plan_launch
 from capsule_runtime.host.rows import ContextRow
@@ -18,8 +22,6 @@ from capsule_runtime.messages import Message
 
 TIERS = ("sealed", "scoped", "advisory")
 _WORKDIR_HINT = "Name one with --workdir."
-TIER = "advisory"
-"""The tier that runs get: the environment is built from nothing, the tree is buried, no walls."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,6 +39,10 @@ class RunRequest:
     env: Mapping[str, str] = field(default_factory=dict[str, str])
     wall_seconds: float | None = None
     """Lowers the manifest's wall limit; it never raises it."""
+    memory_bytes: int | None = None
+    """Lowers the manifest's memory limit."""
+    processes: int | None = None
+    """Lowers how many processes and threads the manifest lets the run have."""
     containment: str | None = None
     """The weakest tier that will do: sealed, scoped or advisory. None means scoped."""
 
@@ -64,7 +70,7 @@ class Plan(Struct, frozen=True):
     workdir: str
     workdir_mode: str
     containment: str
-    caveats: tuple[str, ...]
+    walls: Containment
     limits: dict[str, float]
     model: str | None
     context: str | None
@@ -84,8 +90,9 @@ def check_request(request: RunRequest) -> Ready:
     _check_tier(request.containment or "scoped")
     workdir = _workdir(request.workdir)
     limits = capsule.manifest.limits.in_units()
-    if request.wall_seconds is not None:
-        limits["wall_seconds"] = min(limits["wall_seconds"], request.wall_seconds)
+    for name in ("wall_seconds", "memory_bytes", "processes"):
+        if (wish := getattr(request, name)) is not None:
+            limits[name] = min(limits[name], wish)
     return Ready(capsule, request, workdir, limits)
 
 
@@ -97,7 +104,8 @@ def plan_run(request: RunRequest, state: Path | None = None) -> Plan:
     """
     ready = check_request(request)
     capsule, manifest = ready.capsule, ready.capsule.manifest
-    places = places_of(state or default_state(), "RUN", "CONTEXT", ready.workdir)
+    state = state or default_state()
+    places = places_of(state, "RUN", "CONTEXT", ready.workdir)
     task = Task(
         run="RUN",
         context=request.context or "CONTEXT",
@@ -110,6 +118,7 @@ def plan_run(request: RunRequest, state: Path | None = None) -> Plan:
         limits=ready.limits,
     )
     launch = plan_launch(capsule, places, task)
+    walls = walls_of(capsule, places, launch, ready.limits, state=state, grants=Grants())
     return Plan(
         capsule=manifest.name,
         version=manifest.version,
@@ -120,20 +129,12 @@ def plan_run(request: RunRequest, state: Path | None = None) -> Plan:
         workdir=str(ready.workdir),
         workdir_mode=manifest.workdir.mode,
         containment=TIER,
-        caveats=caveats_of(ready),
+        walls=walls.report,
         limits=ready.limits,
         model=request.model or manifest.harness.model,
         context=request.context,
         usage=capsule.driver.describe().usage,
     )
-
-
-def caveats_of(ready: Ready) -> tuple[str, ...]:
-    """Return what a person should know about this run's walls, in plain words."""
-    caveats = ["advisory: the harness has your user's rights on files and network"]
-    if ready.capsule.manifest.workdir.mode == "ro":
-        caveats.append("the capsule promises to only read the work directory; nothing enforces it")
-    return tuple(caveats)
 
 
 def created_run(
@@ -204,6 +205,6 @@ def _check_tier(floor: str) -> None:
     if floor != TIER:
         raise ContainmentError(
             "E-CAP-001",
-            f"containment {floor!r} cannot be had: this version enforces no walls on files or network",
-            "Pass --containment advisory to run with your user's own rights.",
+            f"containment {floor!r} cannot be had: this version builds no walls on the network",
+            "Pass --containment advisory to run without them; `capsule doctor` says what holds.",
         )

@@ -17,6 +17,8 @@ import anyio.abc
 
 from capsule_runtime.active_run import ActiveRun, Work
 from capsule_runtime.attempt import Attempt
+from capsule_runtime.containing import walls_of
+from capsule_runtime.core.grants import Grants
 from capsule_runtime.core.index import index_row
 from capsule_runtime.core.journal import Append
 from capsule_runtime.core.limits import Limits
@@ -28,7 +30,9 @@ from capsule_runtime.host.capsule import Task, plan_launch
 from capsule_runtime.host.clock import Clock, SystemClock, new_id
 from capsule_runtime.host.control import Doorbell, open_doorbell
 from capsule_runtime.host.hub import Hub
+from capsule_runtime.host.leftovers import remove_leftovers
 from capsule_runtime.host.locks import try_take
+from capsule_runtime.host.machine import find_machine
 from capsule_runtime.host.process import open_warden
 from capsule_runtime.host.rows import ContextBusy, ContextDiffers, ContextRow
 from capsule_runtime.host.run_log import RunLog, rows_of
@@ -91,6 +95,10 @@ class Supervisor:
             limits=ready.limits,
         )
         launch = plan_launch(ready.capsule, places, task)
+        walls = walls_of(
+            ready.capsule, places, launch, ready.limits, state=self._store.state, grants=Grants()
+        )
+        launch = replace(launch, walls=walls)
         state = Run(run, context.name)
         log = await self._create(state, ready, context)
         driver, limits = ready.capsule.driver, Limits.of(ready.limits)
@@ -218,6 +226,7 @@ async def open_supervisor(
             open_warden(str(warden_lock(store.state, id)), str(warden_door(store.state, id)))
         )
         warden.warm()
+        remove_leftovers(find_machine().cgroups.places)
         door = cleanup.enter_context(open_doorbell(doorbell(store.state, id), store.data_version))
         hub = Hub()
         cleanup.callback(hub.close)

@@ -35,6 +35,9 @@ WORDS = {
     Reason.HOST_FAILED: ("failed", "why"),
     Reason.WALL: ("failed", "why"),
     Reason.OUTPUT: ("failed", "why"),
+    Reason.MEMORY: ("failed", "why"),
+    Reason.PROCESSES: ("failed", "why"),
+    Reason.DISK: ("failed", "why"),
     Reason.LOST: ("failed", "why"),
 }
 

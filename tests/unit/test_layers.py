@@ -42,17 +42,28 @@ VALUES = {"errors", "events", "frames", "manifest", "messages"}
 ROOTS = {
     "active_run",
     "attempt",
+    "containing",
     "deadline_watch",
     "deciding",
     "listening",
     "recovery",
     "request",
+    "resource_watch",
     "runs",
     "supervisor",
 }
 """Where deciding and acting meet. Nobody else outside `host` may import it."""
 
-STANDALONE = {"host.burier", "host.linux", "host.sweep", "host.warden", "host.watch"}
+STANDALONE = {
+    "host.burier",
+    "host.cgroup",
+    "host.landlock",
+    "host.linux",
+    "host.sweep",
+    "host.walls",
+    "host.warden",
+    "host.watch",
+}
 """Run by a Python of their own that knows no packages: they find each other by bare names."""
 
 

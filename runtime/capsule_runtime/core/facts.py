@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from msgspec import Struct
 
+from capsule_runtime.core.containment import Containment
 from capsule_runtime.core.outcome import Outcome, Reason
 from capsule_runtime.events import Event
 from capsule_runtime.manifest import Manifest
@@ -45,6 +46,15 @@ class AttemptStarted(
     limits: dict[str, float]
     model: str | None = None
     session: str | None = None
+
+
+class Contained(Struct, frozen=True, tag_field="fact", tag="contained"):
+    """The harness is behind these walls: it reported them, and they are as planned."""
+
+    seq: int
+    at: str
+    run: str
+    containment: Containment
 
 
 class Launched(Struct, frozen=True, tag_field="fact", tag="launched"):
@@ -150,6 +160,7 @@ class Ended(Struct, frozen=True, tag_field="fact", tag="ended"):
 Fact = (
     Created
     | AttemptStarted
+    | Contained
     | Launched
     | Said
     | Remembered

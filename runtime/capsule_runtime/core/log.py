@@ -13,6 +13,7 @@ import msgspec
 from capsule_runtime.core import facts
 from capsule_runtime.core.actions import Progress
 from capsule_runtime.core.chain import FACT_START
+from capsule_runtime.core.containment import Containment
 from capsule_runtime.core.journal import Position
 from capsule_runtime.core.outcome import OUTCOME_OF, Outcome, Reason
 from capsule_runtime.core.turns import Turns
@@ -47,6 +48,7 @@ class Record:
     def __init__(self) -> None:
         self.created: facts.Created | None = None
         self.attempt: facts.AttemptStarted | None = None
+        self.containment: Containment | None = None
         self.launched: facts.Launched | None = None
         self.stop: facts.StopAsked | None = None
         self.exited: facts.Exited | None = None
@@ -150,6 +152,8 @@ class Record:
                 self.created = fact
             case facts.AttemptStarted():
                 self.attempt = fact
+            case facts.Contained():
+                self.containment = fact.containment
             case facts.Launched():
                 self.launched = fact
             case facts.Said():

@@ -6,9 +6,11 @@ asks, or a lifeline breaks. The lifelines are the supervisor's end of the burier
 life of the supervisor itself, as a pidfd: a child that the supervisor's program forked may hold
 the socket open. After any of the three the burier kills whatever the run has left, and exits.
 
-It tells the supervisor, as marshalled tuples: `started pid` or `not-started errno step`; then
-`exited code signal` when the harness is reaped; then, always last, `buried killed left
-milliseconds lost`. It hears `signal number` and `bury`; SIGUSR1 is the warden's way to say `bury`.
+It tells the supervisor, as marshalled tuples: `walls report` when the child has raised its walls,
+and waits for `go`; `started pid` or `not-started errno step`; `limited what times` when a cgroup's
+limit was met; `exited code signal` when the harness is reaped; then, always last, `buried killed
+left milliseconds lost`. It hears `go`, `signal number` and `bury`; SIGUSR1 is the warden's way to
+say `bury`.
 """
 
 from __future__ import annotations
@@ -21,26 +23,44 @@ import select
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     import signal
+    import socket
     from typing import NoReturn
 
+    from capsule_runtime.host.cgroup import Cage, Cgroups
     from capsule_runtime.host.linux import read_signals
     from capsule_runtime.host.sweep import Sweep
+    from capsule_runtime.host.walls import raise_walls
 else:
-    import _signal as signal  # `signal` brings `enum`: 4 ms of a 10 ms start.
+    # `signal` brings `enum`, `socket` more: 4 ms each of a 10 ms start.
+    import _signal as signal
+    import _socket as socket
 
+    from cgroup import Cage
     from linux import read_signals
     from sweep import Sweep
+    from walls import raise_walls
 
 MESSAGE_BYTES = 4096
+GO = b"go"
 
 
 class Burier:
     """One run's process. The descriptors it is given: *supervisor*, a socket for words;
-    *lifeline*, the pidfd of the supervisor; *signals*, a signalfd."""
+    *lifeline*, the pidfd of the supervisor; *signals*, a signalfd. *cage* is empty yet."""
 
-    __slots__ = ("_harness", "_launch", "_lifeline", "_poll", "_signals", "_supervisor", "_sweep")
+    __slots__ = (
+        "_cage",
+        "_harness",
+        "_launch",
+        "_lifeline",
+        "_poll",
+        "_signals",
+        "_supervisor",
+        "_sweep",
+    )
 
-    def __init__(self, supervisor: int, lifeline: int, signals: int) -> None:
+    def __init__(self, supervisor: int, lifeline: int, signals: int, cage: Cage) -> None:
+        self._cage = cage
         self._supervisor = supervisor
         self._lifeline = lifeline
         self._signals = signals
@@ -51,16 +71,25 @@ class Burier:
         for descriptor in (supervisor, lifeline, signals):
             self._poll.register(descriptor, select.POLLIN)
 
-    def start(self, spec: int, stdio: tuple[int, ...]) -> None:
-        """Fork the harness that the memfd *spec* describes, and close what is only its own."""
+    def start(self, cgroups: Cgroups, spec: int, stdio: tuple[int, ...]) -> None:
+        """Fork the harness that the memfd *spec* describes, and close what is only its own.
+
+        *cgroups* are the name of those that are made for it, and where.
+        """
+        step = "cgroup"
         try:
-            self._launch, launch = os.pipe2(os.O_CLOEXEC)
+            self._cage.make(*cgroups)
+            step = "fork"
+            for event, wanted in self._cage.events.items():
+                self._poll.register(event, wanted)
+            ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+            self._launch, launch = ours.detach(), theirs.detach()
             self._harness = os.fork()
         except OSError as refusal:
-            tell(self._supervisor, "not-started", refusal.errno, "fork")
+            tell(self._supervisor, "not-started", refusal.errno, step)
             return
         if self._harness == 0:
-            become_harness(spec, stdio, launch)
+            become_harness(spec, stdio, launch, self._cage.doors)
         # An end of the harness's output that stays open here would never reach its reader.
         for descriptor in (spec, launch, *stdio):
             os.close(descriptor)
@@ -72,23 +101,32 @@ class Burier:
             for descriptor, _ in self._poll.poll(self._sweep.pause_ms if self._sweep else None):
                 self._receive(descriptor)
             if self._sweep is not None:
+                if self._sweep.left and not self._sweep.pause_ms:
+                    self._cage.kill()  # It outlived a strike, as bombs do.
                 self._sweep.press()
                 if self._sweep.late:
                     break
         sweep = self._sweep or Sweep()
         left = sweep.left if sweep.late else 0
+        for what, times in self._cage.met():
+            tell(self._supervisor, "limited", what, times)
+        self._cage.release()
         tell(self._supervisor, "buried", sweep.killed, left, sweep.milliseconds, False)
         return 1 if left else 0
 
     def _receive(self, descriptor: int) -> None:
         if descriptor == self._launch:
-            self._learn_launch()
+            self._hear_launch()
         elif descriptor == self._signals:
             self._hear_signals()
         elif descriptor == self._supervisor:
             self._hear_supervisor()
-        else:
+        elif descriptor == self._lifeline:
             self._end_lifeline(descriptor)
+        elif (met := self._cage.hear(descriptor)) is not None:
+            # One word is enough: a bomb would have thousands.
+            self._poll.unregister(descriptor)
+            tell(self._supervisor, "limited", *met)
 
     def _hear_signals(self) -> None:
         if signal.SIGUSR1 in read_signals(self._signals):
@@ -109,8 +147,15 @@ class Burier:
                 self._signal(number)
             case ("bury",):
                 self._bury()
+            case ("go",):
+                self._let_go()
             case other:
                 raise ValueError(other)
+
+    def _let_go(self) -> None:
+        """Let the child, whose walls are as they should be, become the harness."""
+        if self._launch >= 0:
+            os.write(self._launch, GO)
 
     def _signal(self, number: int) -> None:
         # Reaping clears the pid, so it is never that of another process.
@@ -128,17 +173,21 @@ class Burier:
         if self._sweep is None:
             self._sweep = Sweep()
 
-    def _learn_launch(self) -> None:
-        """Tell how the launch went: the pipe ends empty when the program runs."""
-        failure = os.read(self._launch, MESSAGE_BYTES)
+    def _hear_launch(self) -> None:
+        """Hear how the launch goes: its socket ends when the program runs."""
+        words = os.read(self._launch, MESSAGE_BYTES)
+        match marshal.loads(words) if words else ():
+            case ("walls", report):
+                tell(self._supervisor, "walls", report)
+                return
+            case ():
+                tell(self._supervisor, "started", self._harness)
+            case failure:
+                self._harness = 0
+                tell(self._supervisor, "not-started", *failure)
         self._poll.unregister(self._launch)
         os.close(self._launch)
         self._launch = -1
-        if failure:
-            self._harness = 0
-            tell(self._supervisor, "not-started", *marshal.loads(failure))
-        else:
-            tell(self._supervisor, "started", self._harness)
 
     def _reap(self) -> bool:
         """Take every dead child; return whether living ones are left."""
@@ -153,8 +202,8 @@ class Burier:
                 self._end_harness(status)
 
     def _end_harness(self, status: int) -> None:
-        if self._launch >= 0:
-            self._learn_launch()
+        while self._launch >= 0:
+            self._hear_launch()
         if self._harness:
             self._harness = 0
             code = os.waitstatus_to_exitcode(status)
@@ -163,7 +212,7 @@ class Burier:
         self._bury()
 
 
-def tell(supervisor: int, *words: int | str | None) -> None:
+def tell(supervisor: int, *words: int | str | dict[str, object] | None) -> None:
     """Say *words* to the supervisor at the other end of a run's socket, if it is there."""
     try:
         os.write(supervisor, marshal.dumps(words))
@@ -171,23 +220,38 @@ def tell(supervisor: int, *words: int | str | None) -> None:
         pass  # It died, or does not care any more.
 
 
-def become_harness(spec: int, stdio: tuple[int, ...], launch: int) -> NoReturn:
-    """Turn this fresh child into the harness; on failure tell *launch* errno and step."""
+def become_harness(
+    spec: int, stdio: tuple[int, ...], launch: int, doors: tuple[str, ...]
+) -> NoReturn:
+    """Turn this fresh child into the harness; on failure tell *launch* errno and step.
+
+    *doors* are the files of its cgroups. If it has walls, it goes on when it is told to.
+    """
     failure, step = errno.EINVAL, "read"
     try:
         os.setsid()
-        argv, env, cwd = marshal.loads(os.pread(spec, os.fstat(spec).st_size, 0))
-        step = "chdir"
-        os.chdir(cwd)
-        step = "exec"
+        argv, env, cwd, walls = marshal.loads(os.pread(spec, os.fstat(spec).st_size, 0))
         for target, descriptor in enumerate(stdio):
             os.dup2(descriptor, target)
         launch = os.dup2(launch, 3, inheritable=False)
         os.closerange(4, os.sysconf("SC_OPEN_MAX"))
+        report = None
+        if walls is not None:
+            step = "walls"
+            report = raise_walls(walls, doors)
+        step = "chdir"
+        os.chdir(cwd)
+        if report is not None:
+            os.write(launch, marshal.dumps(("walls", report)))
+            if os.read(launch, len(GO)) != GO:
+                os._exit(127)
+        step = "exec"
         signal.pthread_sigmask(signal.SIG_SETMASK, ())
         os.execve(argv[0], argv, env)
     except OSError as refusal:
         failure = refusal.errno or failure
+        if step == "walls":
+            step = f"walls: {refusal}"
     finally:
         os.write(launch, marshal.dumps((failure, step)))
         os._exit(127)
