@@ -11,6 +11,7 @@ from msgspec import Struct
 
 from capsule_runtime.containing import walls_of
 from capsule_runtime.core.containment import Containment
+from capsule_runtime.core.env_names import check_names
 from capsule_runtime.core.facts import AttemptStarted, Created
 from capsule_runtime.core.grants import Grants
 from capsule_runtime.core.sandbox_plan import TIER
@@ -81,13 +82,14 @@ def check_request(request: RunRequest) -> Ready:
     """Read the capsule and check that it can run here as asked.
 
     Raises:
-        UsageError: no capsule, no such work directory, a bad name.
+        UsageError: no capsule, no such work directory, a bad name, a variable nobody may give.
         ManifestError: the manifest is wrong.
         HarnessError: the driver is not installed.
         ContainmentError: the tier cannot be had.
     """
     capsule = load_capsule(request.capsule)
     _check_tier(request.containment or "scoped")
+    check_names(request.env, by_caller=True)
     workdir = _workdir(request.workdir)
     limits = capsule.manifest.limits.in_units()
     for name in ("wall_seconds", "memory_bytes", "processes"):

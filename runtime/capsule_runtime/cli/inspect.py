@@ -15,6 +15,7 @@ from capsule_runtime.cli.outline import outline
 from capsule_runtime.cli.output import STDOUT, width_of, write_json, write_stdout
 from capsule_runtime.cli.printer import Shown, shown, shown_line
 from capsule_runtime.cli.result import Result, result_of
+from capsule_runtime.core.containment import in_one_line
 from capsule_runtime.core.index import IndexRow
 from capsule_runtime.core.units import show_duration, show_size
 from capsule_runtime.errors import CapsuleError
@@ -141,7 +142,7 @@ def _page(result: Result, task: str) -> Shown:
         "capsule": f"{result.capsule} {result.version}",
         "driver": result.driver,
         "model": result.model,
-        "containment": result.containment,
+        "containment": in_one_line(result.walls) if result.walls else result.containment,
         "context": result.context,
         "session": result.session,
         "workdir": result.workdir,

@@ -13,6 +13,7 @@ from msgspec import Struct
 from capsule_runtime.cli.options import to_absolute
 from capsule_runtime.cli.out_files import OutFile, list_out_files
 from capsule_runtime.cli.output import STDERR, STDOUT
+from capsule_runtime.core.containment import Containment
 from capsule_runtime.core.log import Record
 from capsule_runtime.core.outcome import Outcome, Reason, exit_code
 from capsule_runtime.errors import UsageError
@@ -38,6 +39,8 @@ class Result(Struct, frozen=True):
     session: str | None
     model: str | None
     containment: str | None
+    walls: Containment | None
+    """What the harness is behind, and what it is not."""
     turns: int
     tool_calls: int
     tokens: int | None
@@ -72,6 +75,7 @@ def result_of(record: Record, out_folder: Path) -> Result:
         session=record.session.id if record.session else None,
         model=model or (attempt.model if attempt else None),
         containment=attempt.containment if attempt else None,
+        walls=record.containment,
         turns=record.turns,
         tool_calls=record.tool_calls,
         tokens=record.tokens,

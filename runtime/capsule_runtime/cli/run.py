@@ -8,7 +8,7 @@ import click
 
 from capsule_runtime.cli.detaching import leave_running
 from capsule_runtime.cli.inputs import STDIN, MessageReader, parse_variables
-from capsule_runtime.cli.options import format_option, not_empty, to_absolute, to_seconds
+from capsule_runtime.cli.options import format_option, not_empty, to_absolute, to_bytes, to_seconds
 from capsule_runtime.cli.outline import outline
 from capsule_runtime.cli.output import write_json, write_stdout
 from capsule_runtime.cli.result import find_result_path
@@ -28,6 +28,8 @@ class _Given(NamedTuple):
     workdir: str
     format: str
     timeout: float | None
+    memory: int | None
+    processes: int | None
     context: str | None
     wait: bool
     model: str | None
@@ -78,6 +80,15 @@ class _RunCommand(click.Command):
 @format_option
 @click.option(
     "--timeout", callback=to_seconds, metavar="TIME", help="Stop the run after this long."
+)
+@click.option(
+    "--memory", callback=to_bytes, metavar="SIZE", help="Let it have no more memory than this."
+)
+@click.option(
+    "--processes",
+    type=click.IntRange(min=1),
+    metavar="N",
+    help="Let it have no more processes and threads.",
 )
 @click.option(
     "--context",
@@ -161,5 +172,7 @@ def _request(given: _Given, harness_words: tuple[str, ...]) -> RunRequest:
         args=harness_words,
         env=parse_variables(given.variables),
         wall_seconds=given.timeout,
+        memory_bytes=given.memory,
+        processes=given.processes,
         containment=given.containment,
     )

@@ -66,7 +66,7 @@ def in_one_line(containment: Containment) -> str:
     """Return what a person should know, in one line."""
     axes, limits = containment.axes, containment.limits
     files = (
-        "files outside are not readable, only their names and sizes"
+        "it can open the system's files and the work directory, no others of yours"
         if containment.mechanism.landlock_abi
         else "every file of yours is open to it"
     )

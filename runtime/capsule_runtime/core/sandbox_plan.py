@@ -6,6 +6,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
 from capsule_runtime.core.containment import Axes, Containment, Mechanism, Missing
+from capsule_runtime.core.env_names import check_names
 from capsule_runtime.core.grants import Grants
 from capsule_runtime.core.machine import Machine
 from capsule_runtime.core.wall_limits import Ceilings, LimitPlan, Settings, plan_limits
@@ -86,7 +87,9 @@ def plan_walls(ground: Ground, grants: Grants, ceilings: Ceilings, machine: Mach
 
     Raises:
         ContainmentError: E-CAP-003, a grant would open what must stay closed.
+        UsageError: E-USE-040, a variable was granted that nobody may give.
     """
+    check_names((*grants.env, *grants.secrets), by_caller=False)
     _check_grants(ground, grants)
     limits = plan_limits(ceilings, machine)
     rules = tuple(dict.fromkeys(_rules(ground, grants))) if machine.landlock_abi else None
