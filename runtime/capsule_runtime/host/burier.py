@@ -98,8 +98,12 @@ class Burier:
     def live(self) -> int:
         """Serve until nothing of the run is left; return the exit status."""
         while self._reap():
-            for descriptor, _ in self._poll.poll(self._sweep.pause_ms if self._sweep else None):
+            pause = self._sweep.pause_ms if self._sweep else self._cage.pause_ms
+            ready = self._poll.poll(pause)
+            for descriptor, _ in ready:
                 self._receive(descriptor)
+            if not ready and (met := self._cage.look()) is not None:
+                tell(self._supervisor, "limited", *met)
             if self._sweep is not None:
                 if self._sweep.left and not self._sweep.pause_ms:
                     self._cage.kill()  # It outlived a strike, as bombs do.

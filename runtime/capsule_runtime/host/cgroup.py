@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     Cgroups = tuple[str, tuple[Group, ...]]
 
 PROCESSES, MEMORY = "processes", "memory"
+_SOONEST_MS, _LATEST_MS = 100, 5000
 _COUNTS = (b"oom_kill", b"max")
 """The words in an events file before the number that counts, the better one first."""
 
@@ -26,13 +27,16 @@ _COUNTS = (b"oom_kill", b"max")
 class Cage:
     """The cgroups of a run, as long as its burier lives."""
 
-    __slots__ = ("_events", "_locks", "folders")
+    __slots__ = ("_events", "_locks", "_mute", "folders", "pause_ms")
 
     def __init__(self) -> None:
         self.folders: list[str] = []
         self._locks: list[int] = []
         # What is polled, what it is about, and the file that counts.
         self._events: dict[int, tuple[str, int]] = {}
+        # A counter that tells nobody, and how long it may be left alone.
+        self._mute = -1
+        self.pause_ms: int | None = None
 
     def make(self, name: str, groups: Iterable[Group]) -> None:
         """Make a cgroup *name* in each place; *groups* are places, and files with their content.
@@ -72,9 +76,21 @@ class Cage:
             times = max(1, times)  # It speaks a moment before the kernel counts.
         return (what, times) if times else None
 
+    def look(self) -> tuple[str, int] | None:
+        """Return whether the limit that nobody is told of was met, once. The pauses grow."""
+        if self.pause_ms is None:
+            return None
+        if times := _times(self._mute):
+            self.pause_ms = None
+            return PROCESSES, times
+        self.pause_ms = min(2 * self.pause_ms, _LATEST_MS)
+        return None
+
     def met(self) -> list[tuple[str, int]]:
         """Return every limit that was met, and how often."""
         counts = [(what, _times(counter)) for what, counter in self._events.values()]
+        if self._mute >= 0:
+            counts.append((PROCESSES, _times(self._mute)))
         return [(what, times) for what, times in counts if times]
 
     def kill(self) -> None:
@@ -88,16 +104,20 @@ class Cage:
     def release(self) -> None:
         """Close what is held, and remove the cgroups."""
         counters = (counter for _, counter in self._events.values())
-        for descriptor in {*self._locks, *self._events, *counters}:
+        for descriptor in {*self._locks, *self._events, *counters, self._mute} - {-1}:
             os.close(descriptor)
+        self._mute = -1
         self._locks.clear()
         self._events.clear()
         remove(self.folders)
 
     def _listen(self, folder: str, file: str) -> None:
         """Hear of it when the limit in *file* is met."""
-        if file == "pids.max":
+        if file == "pids.max" and os.path.exists(f"{folder}/cgroup.controllers"):
             self._watch(PROCESSES, f"{folder}/pids.events")
+        elif file == "pids.max":  # the older kind counts, and tells nobody
+            self._mute = os.open(f"{folder}/pids.events", os.O_RDONLY | os.O_CLOEXEC)
+            self.pause_ms = _SOONEST_MS
         elif file == "memory.max":
             self._watch(MEMORY, f"{folder}/memory.events")
         elif file == "memory.limit_in_bytes":
