@@ -149,9 +149,8 @@ async def test_one_file_that_is_too_large(disk: Path) -> None:
 
 async def test_a_wish_only_lowers(tmp_path: Path) -> None:
     capsule = agent_capsule(tmp_path / "capsule", "polite", "0", limits={"memory": "64MiB"})
-    wishes = {"memory_bytes": 2**40, "processes": 7}
     async with open_supervisor(tmp_path / "state") as supervisor:
-        run = await supervisor.start(request_for(capsule, **wishes))
+        run = await supervisor.start(request_for(capsule, memory_bytes=2**40, processes=7))
         await run.stop(Reason.KILLED)
         record = await run.wait()
 

@@ -108,7 +108,7 @@ def plan_walls(ground: Ground, grants: Grants, ceilings: Ceilings, machine: Mach
         mechanism=Mechanism(machine.landlock_abi, machine.landlock_errata, machine.cgroups.kind),
         limits=limits.limits,
         caveats=tuple(_caveats(ground, machine)),
-        missing=(*_missing(machine), *limits.missing),
+        missing=(*missing_walls(machine), *limits.missing),
     )
     return WallPlan(rules, machine.landlock_abi, machine.drops_bounding, limits, report)
 
@@ -192,7 +192,8 @@ def _caveats(ground: Ground, machine: Machine) -> Iterator[str]:
                 yield f"{closed} lies in {name}, so it is open to the harness"
 
 
-def _missing(machine: Machine) -> Iterator[Missing]:
+def missing_walls(machine: Machine) -> Iterator[Missing]:
+    """Yield the walls that no run gets here."""
     yield Missing("net", "isolated", "this version builds no walls on the network")
     yield Missing("syscalls", "filtered", "this version filters no system calls")
     if not machine.landlock_abi:

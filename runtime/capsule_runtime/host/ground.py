@@ -52,7 +52,7 @@ def ground_of(capsule: Capsule, places: Places, launch: Launch, state: Path) -> 
         system=tuple(filter(os.path.exists, system)),
         devices=tuple(filter(os.path.exists, (f"/dev/{name}" for name in DEVICES))),
         shared=tuple(filter(os.path.isdir, SHARED)),
-        git=tuple(_git_folders(Path(workdir))),
+        git=tuple(git_folders(Path(workdir))),
         caller_home=os.path.realpath(home),
         state=os.path.realpath(state),
         credentials=tuple(os.path.join(home, name) for name in _CREDENTIALS),
@@ -67,7 +67,7 @@ def _search_path(env: Mapping[str, str]) -> Iterator[str]:
             yield from search_prefixes(os.path.realpath(folder))
 
 
-def _git_folders(workdir: Path) -> Iterator[str]:
+def git_folders(workdir: Path) -> Iterator[str]:
     """Yield what git reads outside *workdir*: a worktree's or a submodule's folder, a parent's.
 
     A harness may have written the file that names the folder. So the folder must name the work
