@@ -39,7 +39,7 @@ class Cell:
         for made in (self.secret.parent, self.workdir, self.home):
             made.mkdir()
         self.secret.write_text(CANARY)
-        self._warden = warden
+        self.warden = warden
 
     def ground(self, mode: str = "rw") -> Ground:
         """Return the ground of a harness in Python."""
@@ -96,7 +96,7 @@ class Cell:
         env = {"CAPSULE_RUN": run, "HOME": str(self.home), "PATH": "/usr/bin:/bin", **env}
         try:
             spawn = Spawn(run, argv, env, str(self.workdir), walls)
-            tree = await self._warden.spawn(spawn, null, writer, writer)
+            tree = await self.warden.spawn(spawn, null, writer, writer)
         finally:
             os.close(null)
             os.close(writer)
