@@ -13,7 +13,7 @@ from capsule_runtime.diagnosing import examine
 from capsule_runtime.host.machine import find_machine
 from support.command import PROGRAM
 
-ALL = (
+ALL: tuple[str, ...] = (
     "read-outside",
     "write-outside",
     "signal-parent",

@@ -17,11 +17,9 @@ LOAD_CODE = (
     "PYTHONSTARTUP",
     "GIT_SSH_COMMAND",
     "GIT_DIR",
-    "HOME",
-    "TMPDIR",
     "CAPSULE_RUN",
 )
-FOR_THE_CALLER_ALONE = ("PATH", "HTTPS_PROXY", "no_proxy", "http_proxy")
+FOR_THE_CALLER_ALONE = ("PATH", "HOME", "TMPDIR", "HTTPS_PROXY", "no_proxy", "http_proxy")
 FINE = ("MODE", "GIVEN", "OPENAI_API_KEY", "LDAP", "GIT_AUTHOR_NAME", "ENVIRONMENT", "PYLINT")
 
 

@@ -14,8 +14,8 @@ _LOADS_CODE = re.compile(
     r"|PYTHON.*|VIRTUAL_ENV|PERL5?(LIB|OPT|DB)|RUBY(OPT|LIB)|JAVA_TOOL_OPTIONS|_JAVA_OPTIONS"
     r"|(GIT|SSH)_.*"
 )
-_IS_OURS = re.compile(r"HOME|TMPDIR|CAPSULE_.*")
-_LEADS_ELSEWHERE = re.compile(r"PATH|(?i:.*_PROXY)")
+_IS_OURS = re.compile(r"CAPSULE_.*")
+_LEADS_ELSEWHERE = re.compile(r"HOME|TMPDIR|PATH|(?i:.*_PROXY)")
 """Fine when the caller says so: networks have proxies, and programs lie in many places."""
 _SIGNS_COMMITS = re.compile(r"GIT_(AUTHOR|COMMITTER)_(NAME|EMAIL|DATE)")
 
