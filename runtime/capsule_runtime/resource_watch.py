@@ -1,7 +1,8 @@
-"""Notice that a run uses too much, and stop it. Where the kernel tells, nobody looks.
+"""Notice that a run uses too much, and stop it.
 
-What must be looked at is looked at the sooner, the closer it is to its limit: nothing grows faster
-than the rates below, so an idle run costs next to nothing.
+The kernel holds a run that has cgroups, so there is time to look: often after the start, then ever
+less. The disk is looked at the sooner, the closer it is to its limit: nothing grows faster than the
+rate below. So an idle run costs next to nothing.
 """
 
 from __future__ import annotations
@@ -23,6 +24,7 @@ from capsule_runtime.core.wall_limits import (
     memory_passed,
     processes_passed,
 )
+from capsule_runtime.host.cgroup import met
 from capsule_runtime.host.process import Tree
 from capsule_runtime.host.usage import (
     burier_of,
@@ -52,6 +54,7 @@ class ResourceWatch:
         """*places* are where what the run writes is counted."""
         self._plan = plan
         self._tree = tree
+        self._cgroups = (tree.cage, plan.groups)
         self._places = places
         self._ask_stop = ask_stop
         self._limits = plan.limits
@@ -65,8 +68,7 @@ class ResourceWatch:
             StoreError: the log cannot be written.
         """
         async with anyio.create_task_group() as looks:
-            looks.start_soon(self._listen)
-            looks.start_soon(self._look_at_disk)
+            looks.start_soon(self._look)
             if self._plan.is_polled:
                 looks.start_soon(self._look_at_tree)
 
@@ -81,14 +83,14 @@ class ResourceWatch:
         if signal == SIGXFSZ and largest_written(self._places, self._began) >= limit:
             yield file_passed(limit)
 
-    async def _listen(self) -> None:
-        await self._tree.limited()
-        for passed in self.passed_at_end(None):
-            await self._ask_stop(passed.reason, passed.message)
-
-    async def _look_at_disk(self) -> None:
-        limit = self._limits["disk_bytes"]
+    async def _look(self) -> None:
+        """Look at what the kernel counts, and at the disk."""
+        pause = _SOONEST
         while True:
+            self._tree.limits_met.update(met(self._cgroups))
+            for passed in self.passed_at_end(None):
+                return await self._ask_stop(passed.reason, passed.message)
+            limit = self._limits["disk_bytes"]
             room = limit - max(0, used_bytes(self._places) - self._used)
             if room < 0:
                 # Others write on this disk too. Only what changed since the start can be ours.
@@ -97,8 +99,8 @@ class ResourceWatch:
                 if written > limit:
                     passed = disk_passed(limit, written)
                     return await self._ask_stop(passed.reason, passed.message)
-            pause = room / _DISK_BYTES_A_SECOND
-            await anyio.sleep(min(_LATEST, max(_SOONEST, pause)))
+            await anyio.sleep(min(pause, max(_SOONEST, room / _DISK_BYTES_A_SECOND)))
+            pause = min(_LATEST, 2 * pause)
 
     async def _look_at_tree(self) -> None:
         burier = burier_of(self._tree.pid)

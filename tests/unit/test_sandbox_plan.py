@@ -28,9 +28,9 @@ GROUND = Ground(
     devices=("/dev/null",),
     shared=("/tmp",),
     git=("/repo/.git",),
-    caller_home="/users/me",
+    caller_home="/people/me",
     state="/state",
-    credentials=("/users/me/.ssh", "/users/me/.local/share/keyrings"),
+    credentials=("/people/me/.ssh", "/people/me/.local/share/keyrings"),
 )
 
 
@@ -75,7 +75,7 @@ def test_grants_come_on_top() -> None:
     assert (found["/data"], found["/cache"]) == ("read", "write")
 
 
-@pytest.mark.parametrize("path", ["/", "/state", "/state/runs", "/users/me", "/users/me/.ssh/id"])
+@pytest.mark.parametrize("path", ["/", "/state", "/state/runs", "/people/me", "/people/me/.ssh/id"])
 def test_a_grant_never_opens_the_state_or_a_login(path: str) -> None:
     with pytest.raises(ContainmentError, match=f"{path} cannot be granted") as refused:
         planned(grants=Grants(read=(path,)))
@@ -93,12 +93,12 @@ def test_a_grant_never_gives_a_variable_that_loads_code(name: str) -> None:
     ("prefix", "opens"),
     [
         ("/", False),
-        ("/users", False),
-        ("/users/me", False),
-        ("/users/me/.local", False),
-        ("/users/me/.ssh", False),
+        ("/people", False),
+        ("/people/me", False),
+        ("/people/me/.local", False),
+        ("/people/me/.ssh", False),
         ("/state/tools", False),
-        ("/users/me/.venv", True),
+        ("/people/me/.venv", True),
         ("/opt/tool", True),
     ],
 )
@@ -112,7 +112,7 @@ def test_the_prefix_of_a_program_opens_no_home_no_state_and_no_login(
 
 
 def test_no_folder_of_the_search_path_opens_a_home() -> None:
-    assert "/users/me" not in access(planned(replace(GROUND, search_path=("/users/me",))))
+    assert "/people/me" not in access(planned(replace(GROUND, search_path=("/people/me",))))
 
 
 def test_without_landlock_the_report_says_what_is_open() -> None:
@@ -133,7 +133,7 @@ def test_before_scopes_processes_are_shared() -> None:
     assert any("end what watches it" in caveat for caveat in plan.report.caveats)
 
 
-@pytest.mark.parametrize("workdir", ["/", "/users/me", "/users/me/.ssh"])
+@pytest.mark.parametrize("workdir", ["/", "/people/me", "/people/me/.ssh"])
 def test_a_work_directory_around_a_login_is_told(workdir: str) -> None:
     found = planned(replace(GROUND, workdir=workdir)).report.caveats
 

@@ -6,16 +6,17 @@ asks, or a lifeline breaks. The lifelines are the supervisor's end of the burier
 life of the supervisor itself, as a pidfd: a child that the supervisor's program forked may hold
 the socket open. After any of the three the burier kills whatever the run has left, and exits.
 
-It tells the supervisor, as marshalled tuples: `walls report` when the child has raised its walls,
-and waits for `go`; `started pid` or `not-started errno step`; `limited what times` when a cgroup's
-limit was met; `exited code signal` when the harness is reaped; then, always last, `buried killed
-left milliseconds lost`. It hears `go`, `signal number` and `bury`; SIGUSR1 is the warden's way to
-say `bury`.
+It tells the supervisor, as marshalled tuples: `started pid` or `not-started errno step`; `exited code
+signal` when the harness is reaped; `limited what times` for each limit that its cgroups met; then,
+always last, `buried killed left milliseconds lost`. It hears `signal number` and `bury`; SIGUSR1 is
+the warden's way to say `bury`. Until the program runs, the child speaks through the same socket: it
+says `walls report` and waits for `go`; any other word ends it.
 """
 
 from __future__ import annotations
 
 import errno
+import fcntl
 import marshal
 import os
 import select
@@ -23,33 +24,31 @@ import select
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     import signal
-    import socket
     from typing import NoReturn
 
-    from capsule_runtime.host.cgroup import Cage, Cgroups
+    from capsule_runtime.host.cgroup import Cgroups, kill, make, release
     from capsule_runtime.host.linux import read_signals
     from capsule_runtime.host.sweep import Sweep
     from capsule_runtime.host.walls import raise_walls
 else:
-    # `signal` brings `enum`, `socket` more: 4 ms each of a 10 ms start.
-    import _signal as signal
-    import _socket as socket
+    import _signal as signal  # `signal` brings `enum`: 4 ms of a 10 ms start.
 
-    from cgroup import Cage
+    from cgroup import kill, make, release
     from linux import read_signals
     from sweep import Sweep
     from walls import raise_walls
 
 MESSAGE_BYTES = 4096
-GO = b"go"
+DUPFD_CLOEXEC = 1030
 
 
 class Burier:
     """One run's process. The descriptors it is given: *supervisor*, a socket for words;
-    *lifeline*, the pidfd of the supervisor; *signals*, a signalfd. *cage* is empty yet."""
+    *lifeline*, the pidfd of the supervisor; *signals*, a signalfd.
+    *cgroups* are the name of those of the run, and where they are."""
 
     __slots__ = (
-        "_cage",
+        "_cgroups",
         "_harness",
         "_launch",
         "_lifeline",
@@ -59,8 +58,8 @@ class Burier:
         "_sweep",
     )
 
-    def __init__(self, supervisor: int, lifeline: int, signals: int, cage: Cage) -> None:
-        self._cage = cage
+    def __init__(self, supervisor: int, lifeline: int, signals: int, cgroups: Cgroups) -> None:
+        self._cgroups = cgroups
         self._supervisor = supervisor
         self._lifeline = lifeline
         self._signals = signals
@@ -68,28 +67,23 @@ class Burier:
         self._harness = 0
         self._sweep: Sweep | None = None
         self._poll = select.poll()
-        for descriptor in (supervisor, lifeline, signals):
+        for descriptor in (lifeline, signals):
             self._poll.register(descriptor, select.POLLIN)
 
-    def start(self, cgroups: Cgroups, spec: int, stdio: tuple[int, ...]) -> None:
+    def start(self, spec: int, stdio: tuple[int, ...]) -> None:
         """Fork the harness that the memfd *spec* describes, and close what is only its own.
 
-        *cgroups* are the name of those that are made for it, and where.
+        While it launches, it is the child that talks with the supervisor: every word that a burier
+        says costs memory of its own, and there may be hundreds.
         """
-        step = "cgroup"
         try:
-            self._cage.make(*cgroups)
-            step = "fork"
-            for event, wanted in self._cage.events.items():
-                self._poll.register(event, wanted)
-            ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-            self._launch, launch = ours.detach(), theirs.detach()
+            self._launch, launch = os.pipe2(os.O_CLOEXEC)
             self._harness = os.fork()
         except OSError as refusal:
-            tell(self._supervisor, "not-started", refusal.errno, step)
+            tell(self._supervisor, "not-started", refusal.errno, "fork")
             return
         if self._harness == 0:
-            become_harness(spec, stdio, launch, self._cage.doors)
+            become_harness(spec, stdio, launch, self._supervisor, self._cgroups)
         # An end of the harness's output that stays open here would never reach its reader.
         for descriptor in (spec, launch, *stdio):
             os.close(descriptor)
@@ -98,39 +92,30 @@ class Burier:
     def live(self) -> int:
         """Serve until nothing of the run is left; return the exit status."""
         while self._reap():
-            pause = self._sweep.pause_ms if self._sweep else self._cage.pause_ms
-            ready = self._poll.poll(pause)
-            for descriptor, _ in ready:
+            for descriptor, _ in self._poll.poll(self._sweep.pause_ms if self._sweep else None):
                 self._receive(descriptor)
-            if not ready and (met := self._cage.look()) is not None:
-                tell(self._supervisor, "limited", *met)
             if self._sweep is not None:
                 if self._sweep.left and not self._sweep.pause_ms:
-                    self._cage.kill()  # It outlived a strike, as bombs do.
+                    kill(self._cgroups)  # It outlived a strike, as bombs do.
                 self._sweep.press()
                 if self._sweep.late:
                     break
         sweep = self._sweep or Sweep()
         left = sweep.left if sweep.late else 0
-        for what, times in self._cage.met():
+        for what, times in release(self._cgroups):
             tell(self._supervisor, "limited", what, times)
-        self._cage.release()
         tell(self._supervisor, "buried", sweep.killed, left, sweep.milliseconds, False)
         return 1 if left else 0
 
     def _receive(self, descriptor: int) -> None:
         if descriptor == self._launch:
-            self._hear_launch()
+            self._learn_launch()
         elif descriptor == self._signals:
             self._hear_signals()
         elif descriptor == self._supervisor:
             self._hear_supervisor()
-        elif descriptor == self._lifeline:
+        else:
             self._end_lifeline(descriptor)
-        elif (met := self._cage.hear(descriptor)) is not None:
-            # One word is enough: a bomb would have thousands.
-            self._poll.unregister(descriptor)
-            tell(self._supervisor, "limited", *met)
 
     def _hear_signals(self) -> None:
         if signal.SIGUSR1 in read_signals(self._signals):
@@ -151,15 +136,8 @@ class Burier:
                 self._signal(number)
             case ("bury",):
                 self._bury()
-            case ("go",):
-                self._let_go()
             case other:
                 raise ValueError(other)
-
-    def _let_go(self) -> None:
-        """Let the child, whose walls are as they should be, become the harness."""
-        if self._launch >= 0:
-            os.write(self._launch, GO)
 
     def _signal(self, number: int) -> None:
         # Reaping clears the pid, so it is never that of another process.
@@ -177,21 +155,18 @@ class Burier:
         if self._sweep is None:
             self._sweep = Sweep()
 
-    def _hear_launch(self) -> None:
-        """Hear how the launch goes: its socket ends when the program runs."""
-        words = os.read(self._launch, MESSAGE_BYTES)
-        match marshal.loads(words) if words else ():
-            case ("walls", report):
-                tell(self._supervisor, "walls", report)
-                return
-            case ():
-                tell(self._supervisor, "started", self._harness)
-            case failure:
-                self._harness = 0
-                tell(self._supervisor, "not-started", *failure)
+    def _learn_launch(self) -> None:
+        """Tell how the launch went: the pipe ends empty when the program runs."""
+        failure = os.read(self._launch, MESSAGE_BYTES)
         self._poll.unregister(self._launch)
         os.close(self._launch)
         self._launch = -1
+        self._poll.register(self._supervisor, select.POLLIN)
+        if failure:
+            self._harness = 0
+            tell(self._supervisor, "not-started", *marshal.loads(failure))
+        else:
+            tell(self._supervisor, "started", self._harness)
 
     def _reap(self) -> bool:
         """Take every dead child; return whether living ones are left."""
@@ -206,8 +181,8 @@ class Burier:
                 self._end_harness(status)
 
     def _end_harness(self, status: int) -> None:
-        while self._launch >= 0:
-            self._hear_launch()
+        if self._launch >= 0:
+            self._learn_launch()
         if self._harness:
             self._harness = 0
             code = os.waitstatus_to_exitcode(status)
@@ -225,30 +200,35 @@ def tell(supervisor: int, *words: int | str | dict[str, object] | None) -> None:
 
 
 def become_harness(
-    spec: int, stdio: tuple[int, ...], launch: int, doors: tuple[str, ...]
+    spec: int, stdio: tuple[int, ...], launch: int, supervisor: int, cgroups: Cgroups
 ) -> NoReturn:
     """Turn this fresh child into the harness; on failure tell *launch* errno and step.
 
-    *doors* are the files of its cgroups. If it has walls, it goes on when it is told to.
+    It makes its *cgroups*. If it has walls, it tells *supervisor* what they are, and goes on when
+    it hears `go`.
     """
     failure, step = errno.EINVAL, "read"
     try:
         os.setsid()
         argv, env, cwd, walls = marshal.loads(os.pread(spec, os.fstat(spec).st_size, 0))
+        # Out of the way of stdio first, whatever numbers they have.
+        launch, supervisor = (fcntl.fcntl(one, DUPFD_CLOEXEC, 10) for one in (launch, supervisor))
         for target, descriptor in enumerate(stdio):
             os.dup2(descriptor, target)
         launch = os.dup2(launch, 3, inheritable=False)
-        os.closerange(4, os.sysconf("SC_OPEN_MAX"))
+        supervisor = os.dup2(supervisor, 4, inheritable=False)
+        os.closerange(5, os.sysconf("SC_OPEN_MAX"))
+        step = "cgroup"
+        make(cgroups)
         report = None
         if walls is not None:
             step = "walls"
-            report = raise_walls(walls, doors)
+            report = raise_walls(walls)
         step = "chdir"
         os.chdir(cwd)
-        if report is not None:
-            os.write(launch, marshal.dumps(("walls", report)))
-            if os.read(launch, len(GO)) != GO:
-                os._exit(127)
+        if report is not None and not is_approved(supervisor, report):
+            os._exit(127)
+        os.close(supervisor)
         step = "exec"
         signal.pthread_sigmask(signal.SIG_SETMASK, ())
         os.execve(argv[0], argv, env)
@@ -259,3 +239,16 @@ def become_harness(
     finally:
         os.write(launch, marshal.dumps((failure, step)))
         os._exit(127)
+
+
+def is_approved(supervisor: int, report: dict[str, object]) -> bool:
+    """Tell *supervisor* what this process is behind; return whether it may run."""
+    tell(supervisor, "walls", report)
+    poll = select.poll()
+    poll.register(supervisor, select.POLLIN)
+    poll.poll()
+    try:
+        words = os.read(supervisor, MESSAGE_BYTES)
+    except ConnectionResetError:
+        words = b""
+    return bool(words) and marshal.loads(words) == ("go",)

@@ -5,7 +5,6 @@ What of them still holds a process is killed: its burier, its warden and its sup
 
 from __future__ import annotations
 
-import fcntl
 import os
 import re
 from collections.abc import Iterable
@@ -44,16 +43,14 @@ def remove_leftovers(parents: Iterable[str]) -> int:
 
 
 def _remove(cgroup: Path) -> bool:
-    """Remove *cgroup*, unless its burier lives: it may be one of another process namespace."""
+    """Remove *cgroup*, and kill what is in it, unless it is of another process namespace."""
     with suppress(OSError):
-        lock = os.open(cgroup, os.O_RDONLY | os.O_CLOEXEC)
-        try:
-            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            for pid in (cgroup / "cgroup.procs").read_text(encoding="ascii").split():
-                with suppress(ProcessLookupError):
-                    os.kill(int(pid), SIGKILL)
-            cgroup.rmdir()
-        finally:
-            os.close(lock)
+        pids = [int(pid) for pid in (cgroup / "cgroup.procs").read_text(encoding="ascii").split()]
+        if 0 in pids:
+            return False  # it has processes that have no number here
+        for pid in pids:
+            with suppress(ProcessLookupError):
+                os.kill(pid, SIGKILL)
+        cgroup.rmdir()
         return True
     return False

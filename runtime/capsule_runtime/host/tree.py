@@ -100,10 +100,6 @@ class Tree:
         """Let the harness, whose walls are up, run."""
         self._say("go")
 
-    async def limited(self) -> None:
-        """Wait until a limit of its cgroups is met, or nothing more is heard."""
-        await self._until(lambda: bool(self.limits_met))
-
     async def exited(self) -> Exit:
         """Wait until the harness itself has ended; more of its tree may be there for a moment."""
         await self._until(lambda: self._exit is not None)

@@ -17,12 +17,12 @@ from collections.abc import Callable
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from capsule_runtime.host.cgroup import Cage, Group
+    from capsule_runtime.host.cgroup import Cgroups, make, release
     from capsule_runtime.host.landlock import restrict
     from capsule_runtime.host.walls import drop_privileges, lower_limit
 else:
     sys.path.append(os.path.dirname(os.path.abspath(__file__)))
-    from cgroup import Cage
+    from cgroup import make, release
     from landlock import restrict
     from walls import drop_privileges, lower_limit
 
@@ -70,13 +70,13 @@ def main() -> None:
     sys.stdout.write(json.dumps(told))
 
 
-def attempt(deed: Deed, wall: Deed | None, doors: tuple[str, ...] = ()) -> str:
-    """Return how *deed* ends in a child behind *wall*, and in the cgroups of *doors*."""
+def attempt(deed: Deed, wall: Deed | None) -> str:
+    """Return how *deed* ends in a child behind *wall*."""
     reader, writer = os.pipe()
     child = os.fork()
     if child == 0:
         os.setsid()
-        os.write(writer, try_out(deed, wall, doors).encode())
+        os.write(writer, try_out(deed, wall).encode())
         os._exit(0)
     os.close(writer)
     with open(reader, "rb") as file:
@@ -85,11 +85,8 @@ def attempt(deed: Deed, wall: Deed | None, doors: tuple[str, ...] = ()) -> str:
     return said or "refused: it was ended by the kernel"
 
 
-def try_out(deed: Deed, wall: Deed | None, doors: tuple[str, ...]) -> str:
+def try_out(deed: Deed, wall: Deed | None) -> str:
     try:
-        for door in doors:
-            with open(door, "w", encoding="ascii") as file:
-                file.write("0")
         if wall is not None:
             wall()
     except OSError as exc:
@@ -101,18 +98,14 @@ def try_out(deed: Deed, wall: Deed | None, doors: tuple[str, ...]) -> str:
     return "done"
 
 
-def attempt_in_cage(deed: Deed, cgroup: tuple[str, list[Group]] | None) -> str:
+def attempt_in_cage(deed: Deed, cgroups: Cgroups | None) -> str:
     """Return how *deed* ends in a cgroup that is too small for it."""
-    if cgroup is None:
+    if cgroups is None:
         return "no wall: there is no cgroup to be had"
-    cage = Cage()
     try:
-        cage.make(*cgroup)
-        return attempt(deed, None, cage.doors)
-    except OSError as exc:
-        return f"no wall: {exc}"
+        return attempt(deed, lambda: make(cgroups))
     finally:
-        cage.release()
+        release(cgroups)
 
 
 def read(path: str) -> None:

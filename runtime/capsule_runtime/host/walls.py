@@ -16,12 +16,10 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from capsule_runtime.host.cgroup import write
     from capsule_runtime.host.landlock import restrict
 
     Walls = tuple[tuple[tuple[str, int], ...], tuple[tuple[bytes, str], ...] | None]
 else:
-    from cgroup import write
     from landlock import restrict
 
 UMASK = 0o077
@@ -33,18 +31,15 @@ _STATUS = ("CapInh", "CapPrm", "CapEff", "CapBnd", "CapAmb", "NoNewPrivs", "Umas
 _libc = ctypes.CDLL(None, use_errno=True)
 
 
-def raise_walls(walls: Walls, doors: Iterable[str]) -> dict[str, object]:
+def raise_walls(walls: Walls) -> dict[str, object]:
     """Put up *walls* around this process; return what is there now.
 
-    They are limits by name, and Landlock's rules, if there are to be any. *doors* are the files
-    by which the cgroups are entered.
+    They are limits by name, and Landlock's rules, if there are to be any.
 
     Raises:
         OSError: one cannot be put up.
     """
     limits, rules = walls
-    for door in doors:
-        write(door, "0")
     os.umask(UMASK)
     for name, limit in limits:
         lower_limit(number_of(name), limit)

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from typing import NoReturn
 
     from capsule_runtime.host.burier import MESSAGE_BYTES, Burier, tell
-    from capsule_runtime.host.cgroup import Cage, Cgroups, remove
+    from capsule_runtime.host.cgroup import Cgroups, release
     from capsule_runtime.host.linux import accept, become_reaper, open_signals, read_signals
     from capsule_runtime.host.sweep import SWEEP_SECONDS, Sweep, children
 else:
@@ -37,7 +37,7 @@ else:
     import _socket as socket
 
     from burier import MESSAGE_BYTES, Burier, tell
-    from cgroup import Cage, remove
+    from cgroup import release
     from linux import accept, become_reaper, open_signals, read_signals
     from sweep import SWEEP_SECONDS, Sweep, children
 
@@ -50,12 +50,12 @@ DESCRIPTORS_SPACE = socket.CMSG_SPACE(DESCRIPTORS_OF_A_SPAWN * struct.calcsize("
 class LiveRun:
     """A run whose tree is not proven gone, our copy of its burier's socket, and its cgroups."""
 
-    __slots__ = ("folders", "run", "supervisor")
+    __slots__ = ("cgroups", "run", "supervisor")
 
-    def __init__(self, run: str, supervisor: int, folders: list[str]) -> None:
+    def __init__(self, run: str, supervisor: int, cgroups: Cgroups) -> None:
         self.run = run
         self.supervisor = supervisor
-        self.folders = folders
+        self.cgroups = cgroups
 
 
 class Watch:
@@ -97,8 +97,8 @@ class Watch:
         shared by all buriers; done there, each burier has its own (70 KiB when idle).
         """
         reader, writer = os.pipe()
-        burier = Burier(writer, self._lifeline, self._signals, Cage())
-        burier.start(("", ()), os.memfd_create("nothing"), ())
+        burier = Burier(writer, self._lifeline, self._signals, ("", ()))
+        burier.start(os.memfd_create("nothing"), ())
         burier.live()
         os.close(reader)
         os.close(writer)
@@ -148,8 +148,7 @@ class Watch:
             burier = os.fork()
             if burier == 0:
                 self._become_burier(cgroups, *descriptors)
-            folders = [f"{parent}/{cgroups[0]}" for parent, _ in cgroups[1]]
-            self._live[burier] = LiveRun(run, descriptors.pop(0), folders)
+            self._live[burier] = LiveRun(run, descriptors.pop(0), cgroups)
         except OSError as refusal:
             for supervisor in descriptors[:1]:
                 tell(supervisor, "not-started", refusal.errno, "fork")
@@ -164,8 +163,8 @@ class Watch:
             become_reaper(b"capsule-burier")
             # The socket of another run, held here, would keep its last word from being the last.
             close_all_but(*self._inherited, supervisor, spec, *stdio)
-            burier = Burier(supervisor, self._lifeline, self._signals, Cage())
-            burier.start(cgroups, spec, stdio)
+            burier = Burier(supervisor, self._lifeline, self._signals, cgroups)
+            burier.start(spec, stdio)
             status = burier.live()
         except BaseException as bug:
             sys.excepthook(type(bug), bug, bug.__traceback__)
@@ -227,13 +226,14 @@ class Watch:
 
     def _settle_lost(self, sweep: Sweep, left: int) -> None:
         for live in self._lost:
+            for what, times in release(live.cgroups):
+                tell(live.supervisor, "limited", what, times)
             tell(live.supervisor, "buried", sweep.killed, left, sweep.milliseconds, True)
             self._settle(live, b"left %d" % left if left else b"done")
         self._lost.clear()
 
     def _settle(self, live: LiveRun, answer: bytes) -> None:
         os.close(live.supervisor)
-        remove(live.folders)
         for visitor in [fd for fd, run in self._visitors.items() if run == live.run]:
             self._answer(visitor, answer)
 
