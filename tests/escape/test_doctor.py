@@ -5,7 +5,8 @@ from __future__ import annotations
 import json
 import os
 import subprocess
-from dataclasses import replace
+
+from msgspec.structs import replace
 
 from capsule_runtime.core.diagnosis import DONE, Trial, judge
 from capsule_runtime.core.machine import Hierarchies, Machine

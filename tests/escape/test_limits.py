@@ -6,10 +6,10 @@ import os
 import shutil
 import tempfile
 from collections.abc import Generator
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from msgspec.structs import replace
 
 from capsule_runtime import Outcome, Reason, UsageError, exit_code
 from capsule_runtime.core.machine import Hierarchies

@@ -9,11 +9,11 @@ import signal
 import socket
 import subprocess
 from collections.abc import Generator
-from dataclasses import replace
 from pathlib import Path
 
 import anyio
 import pytest
+from msgspec.structs import replace
 
 from capsule_runtime import HostError
 from support.cell import CANARY, Cell, read_all

@@ -9,10 +9,10 @@ import sys
 import tempfile
 import venv
 from collections.abc import Generator
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from msgspec.structs import replace
 
 from capsule_runtime import Outcome
 from capsule_runtime.core.grants import Grants

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import pytest
+from msgspec.structs import replace
 
 from capsule_runtime import ContainmentError, UsageError
 from capsule_runtime.core.containment import in_one_line

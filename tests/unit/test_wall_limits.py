@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from msgspec.structs import replace
 
 from capsule_runtime.core.machine import Hierarchies, Machine
 from capsule_runtime.core.wall_limits import Ceilings, plan_limits

@@ -7,17 +7,17 @@ from collections.abc import Iterable
 
 from capsule_runtime.errors import UsageError
 
-_LOADS_CODE = re.compile(
+_LOADS_CODE = (
     r"LD_.*|DYLD_.*|GCONV_PATH|GLIBC_TUNABLES|MALLOC_.*"
     r"|BASH_ENV|ENV|BASH_FUNC_.*|SHELLOPTS|BASHOPTS|PS4|PROMPT_COMMAND|IFS|ZDOTDIR"
     r"|NODE_OPTIONS|NODE_PATH|NODE_EXTRA_CA_CERTS|NPM_CONFIG_.*|BUN_.*|DENO_.*"
     r"|PYTHON.*|VIRTUAL_ENV|PERL5?(LIB|OPT|DB)|RUBY(OPT|LIB)|JAVA_TOOL_OPTIONS|_JAVA_OPTIONS"
     r"|(GIT|SSH)_.*"
 )
-_IS_OURS = re.compile(r"CAPSULE_.*")
-_LEADS_ELSEWHERE = re.compile(r"HOME|TMPDIR|PATH|(?i:.*_PROXY)")
+_IS_OURS = r"CAPSULE_.*"
+_LEADS_ELSEWHERE = r"HOME|TMPDIR|PATH|(?i:.*_PROXY)"
 """Fine when the caller says so: networks have proxies, and programs lie in many places."""
-_SIGNS_COMMITS = re.compile(r"GIT_(AUTHOR|COMMITTER)_(NAME|EMAIL|DATE)")
+_SIGNS_COMMITS = r"GIT_(AUTHOR|COMMITTER)_(NAME|EMAIL|DATE)"
 
 
 def check_names(names: Iterable[str], *, by_caller: bool) -> None:
@@ -36,8 +36,8 @@ def check_names(names: Iterable[str], *, by_caller: bool) -> None:
 
 
 def _is_refused(name: str, by_caller: bool) -> bool:
-    if _SIGNS_COMMITS.fullmatch(name):
+    if re.fullmatch(_SIGNS_COMMITS, name):
         return False
-    if _LEADS_ELSEWHERE.fullmatch(name):
+    if re.fullmatch(_LEADS_ELSEWHERE, name):
         return not by_caller
-    return bool(_LOADS_CODE.fullmatch(name) or _IS_OURS.fullmatch(name))
+    return bool(re.fullmatch(_LOADS_CODE, name) or re.fullmatch(_IS_OURS, name))

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+
+from msgspec import Struct, field
 
 
-@dataclass(frozen=True, slots=True)
-class Hierarchies:
+class Hierarchies(Struct, frozen=True):
     """The folders in which cgroups can be made; "" where there is none for a purpose."""
 
     kind: str = "none"
@@ -27,8 +27,7 @@ class Hierarchies:
         return tuple(filter(None, (self.memory, self.processes, self.cpu, self.kill)))
 
 
-@dataclass(frozen=True, slots=True)
-class Machine:
+class Machine(Struct, frozen=True):
     """What walls can be built of."""
 
     landlock_abi: int = 0

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+
+from msgspec import Struct
 
 from capsule_runtime.core.containment import Axes, Containment, Mechanism, Missing
 from capsule_runtime.core.env_names import check_names
@@ -24,8 +25,7 @@ Rule = tuple[str, str]
 """A path, and the kind of access that all beneath it gets: look, read, write or device."""
 
 
-@dataclass(frozen=True, slots=True)
-class Program:
+class Program(Struct, frozen=True):
     """What a harness's program is made of."""
 
     files: tuple[str, ...] = ()
@@ -34,8 +34,7 @@ class Program:
     """The folders that it, or an interpreter of it, was installed into."""
 
 
-@dataclass(frozen=True, slots=True)
-class Ground:
+class Ground(Struct, frozen=True):
     """The places of a run, all absolute, with no link in those that may be written."""
 
     capsule: str
@@ -60,8 +59,7 @@ class Ground:
     """Whether the work directory belongs to another user than the harness runs as."""
 
 
-@dataclass(frozen=True, slots=True)
-class WallPlan:
+class WallPlan(Struct, frozen=True):
     """What the harness puts up around itself, and what is said of it."""
 
     rules: tuple[Rule, ...] | None

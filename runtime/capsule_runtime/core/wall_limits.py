@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from msgspec import Struct
 
 from capsule_runtime.core.containment import Missing, Resources
 from capsule_runtime.core.limits import LimitPassed
@@ -18,8 +18,7 @@ _CPU_SECONDS_TO_SPARE = 60
 _PERIOD_MICROSECONDS = 100_000
 
 
-@dataclass(frozen=True, slots=True)
-class Ceilings:
+class Ceilings(Struct, frozen=True):
     """What a run's processes may use together; files are counted for each of them."""
 
     memory: int
@@ -43,8 +42,7 @@ class Ceilings:
         )
 
 
-@dataclass(frozen=True, slots=True)
-class LimitPlan:
+class LimitPlan(Struct, frozen=True):
     """What is set where, and who looks."""
 
     rlimits: tuple[tuple[str, int], ...]
