@@ -28,6 +28,7 @@ from capsule_runtime.host.cgroup import met
 from capsule_runtime.host.process import Tree
 from capsule_runtime.host.usage import (
     burier_of,
+    disks_of,
     largest_written,
     tree_memory,
     tree_of,
@@ -59,7 +60,8 @@ class ResourceWatch:
         self._ask_stop = ask_stop
         self._limits = plan.limits
         self._began = time.time()
-        self._used = used_bytes(places)
+        self._disks = disks_of(places)
+        self._used = used_bytes(self._disks)
 
     async def run(self) -> None:
         """Stop the run when a limit is passed; go on until nothing more can be.
@@ -91,7 +93,7 @@ class ResourceWatch:
             for passed in self.passed_at_end(None):
                 return await self._ask_stop(passed.reason, passed.message)
             limit = self._limits["disk_bytes"]
-            room = limit - max(0, used_bytes(self._places) - self._used)
+            room = limit - max(0, used_bytes(self._disks) - self._used)
             if room < 0:
                 # Others write on this disk too. Only what changed since the start can be ours.
                 look = partial(written_bytes, self._places, self._began)

@@ -19,11 +19,12 @@ if TYPE_CHECKING:
     Cgroups = tuple[str, tuple[Group, ...]]
 
 COUNTERS = {
-    "memory.events": ("memory", b"oom_kill"),
-    "memory.oom_control": ("memory", b"oom_kill"),
-    "pids.events": ("processes", b"max"),
+    "memory.max": ("memory.events", "memory", b"oom_kill"),
+    "memory.limit_in_bytes": ("memory.oom_control", "memory", b"oom_kill"),
+    "pids.max": ("pids.events", "processes", b"max"),
 }
-"""The files that count how often a limit was met: which limit, and the word before the number."""
+"""By the file of a limit: the file that counts how often it was met, which limit that is, and the
+word before the number."""
 
 
 def folders(cgroups: Cgroups) -> Iterator[str]:
@@ -47,10 +48,12 @@ def make(cgroups: Cgroups) -> None:
 def met(cgroups: Cgroups) -> list[tuple[str, int]]:
     """Return every limit that was met, and how often."""
     found: list[tuple[str, int]] = []
-    for folder in folders(cgroups):
-        for file, (what, word) in COUNTERS.items():
-            if times := _count(f"{folder}/{file}", word):
-                found.append((what, times))
+    for folder, (_, settings) in zip(folders(cgroups), cgroups[1], strict=True):
+        for file, _ in settings:
+            if file in COUNTERS:
+                counter, what, word = COUNTERS[file]
+                if times := _count(f"{folder}/{counter}", word):
+                    found.append((what, times))
     return found
 
 

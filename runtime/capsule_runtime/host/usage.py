@@ -44,14 +44,23 @@ def tree_tasks(pids: Iterable[int]) -> int:
     return sum(_number(pid, "status", _THREADS) for pid in pids)
 
 
-def used_bytes(places: Iterable[str]) -> int:
-    """Return what is used of the file systems that *places* lie on."""
-    used: dict[int, int] = {}
+def disks_of(places: Iterable[str]) -> list[str]:
+    """Return one of *places* for each file system that they lie on."""
+    found: dict[int, str] = {}
     for place in places:
         with suppress(OSError):
+            found.setdefault(os.stat(place).st_dev, place)
+    return list(found.values())
+
+
+def used_bytes(disks: Iterable[str]) -> int:
+    """Return what is used of the file systems of *disks*."""
+    used = 0
+    for place in disks:
+        with suppress(OSError):
             disk = os.statvfs(place)
-            used[os.stat(place).st_dev] = (disk.f_blocks - disk.f_bfree) * disk.f_frsize
-    return sum(used.values())
+            used += (disk.f_blocks - disk.f_bfree) * disk.f_frsize
+    return used
 
 
 def written_bytes(places: Iterable[str], since: float) -> int:
