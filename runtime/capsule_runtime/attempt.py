@@ -15,6 +15,7 @@ from typing import assert_never
 import anyio
 import anyio.abc
 
+from capsule_runtime.burying import NOT_PROVED, buried, bury
 from capsule_runtime.core.actions import (
     Burial,
     Bury,
@@ -24,10 +25,12 @@ from capsule_runtime.core.actions import (
     WindDown,
     WriteResult,
 )
-from capsule_runtime.core.facts import AttemptStarted
+from capsule_runtime.core.facts import AttemptStarted, Contained
+from capsule_runtime.core.journal import Moment
 from capsule_runtime.core.limits import Limits
 from capsule_runtime.core.outcome import Reason
 from capsule_runtime.core.run import Run
+from capsule_runtime.core.sandbox_plan import WallPlan
 from capsule_runtime.core.states import State
 from capsule_runtime.core.units import show_size
 from capsule_runtime.day_watch import DayWatch
@@ -43,15 +46,12 @@ from capsule_runtime.host.run_log import RunLog
 from capsule_runtime.host.shared import Host
 from capsule_runtime.host.state import make_places
 from capsule_runtime.host.stdio import WIDE_PIPE_BYTES, StderrLog, Stdio, open_stdio
-from capsule_runtime.host.strays import kill_strays
 from capsule_runtime.listening import Listener
 from capsule_runtime.messages import Exit, Send
+from capsule_runtime.resource_watch import ResourceWatch
 
 DRAIN_SECONDS = 10.0
 """How long output may go on once no process of the run is left to write any."""
-
-
-_NOT_PROVED = Burial(killed=0, left=None, milliseconds=0)
 
 
 class Attempt:
@@ -80,7 +80,9 @@ class Attempt:
             self._day = DayWatch(run, self._decider, partial(host.day.reserve, log.run))
         self._tree: Tree | None = None
         self._stdio: Stdio | None = None
+        self._resources: ResourceWatch | None = None
         self._out = Path()
+        self._places: tuple[str, ...] = ()
 
     async def carry_out(
         self, launch: Launch, places: Places, started: Callable[[int, str, str], AttemptStarted]
@@ -92,6 +94,7 @@ class Attempt:
         """
         await self._decider.decide(lambda moment: self._run.record(started, moment))
         self._out = places.out
+        self._places = tuple(map(str, (places.workdir, places.home, places.tmp, places.out)))
         try:
             make_places(places)
             check_names(launch.plan.collect)
@@ -131,7 +134,7 @@ class Attempt:
         async with self._decider.turn:
             if self._run.state is not State.STARTING:
                 return None
-            spawn = Spawn(self._log.run, launch.argv, launch.env, launch.cwd)
+            spawn = Spawn(self._log.run, launch.argv, launch.env, launch.cwd, launch.walls)
             child = stdio.child
             tree = await self._host.warden.spawn(spawn, child.stdin, child.stdout, child.stderr)
             child.close()
@@ -142,24 +145,35 @@ class Attempt:
             if not launch.plan.keep_stdin:
                 stdio.stdin.end()
             try:
+                if launch.walls is not None:
+                    await self._contained(launch.walls, tree, moment)
                 await self._decider.perform(self._run.launched(tree.pid, moment))
             except BaseException:
-                await self._bury(tree)
+                await bury(tree, self._decider.trouble)
                 raise
             return tree
 
+    async def _contained(self, walls: WallPlan, tree: Tree, moment: Moment) -> None:
+        """Record the walls that *tree* is behind, and watch what it uses."""
+        self._resources = ResourceWatch(walls.limits, tree, self._places, self.ask_stop)
+        report = walls.report
+        await self._decider.perform(
+            self._run.record(lambda seq, at, run: Contained(seq, at, run, report), moment)
+        )
+
     async def _follow(self, tree: Tree, stdio: Stdio, stderr: StderrLog) -> Burial:
         """Read until no process is left that could write; whatever happens, the tree is buried."""
-        burial = _NOT_PROVED
+        burial = NOT_PROVED
         try:
             async with anyio.create_task_group() as tasks:
                 stdio.stdin.serve(tasks.start_soon)
                 tasks.start_soon(self._watch.run)
-                if self._day:
-                    tasks.start_soon(self._day.run)
+                for watch in (self._day, self._resources):
+                    if watch is not None:
+                        tasks.start_soon(watch.run)
                 drained = self._read_outputs(tasks, stdio, stderr)
                 self._log.when_lost(tasks.cancel_scope.cancel)
-                burial = await self._buried(tree)
+                burial = await buried(tree, self._decider.trouble)
                 stdio.stdout.writer_gone()
                 with anyio.move_on_after(DRAIN_SECONDS):
                     await drained.wait()
@@ -168,28 +182,11 @@ class Attempt:
                     tasks.cancel_scope.cancel()
             self._log.check()
         except BaseException:
-            await self._bury(tree)
+            await bury(tree, self._decider.trouble)
             raise
         finally:
             stdio.stdin.close()
         return burial
-
-    async def _buried(self, tree: Tree) -> Burial:
-        """Wait for the empty tree; that it cannot be had is put on record, not raised."""
-        try:
-            burial = await tree.buried()
-        except HostError as exc:
-            self._decider.trouble(exc.message)
-            if strays := await kill_strays(self._log.run):
-                self._decider.trouble(f"{strays} processes that carry the run's name were killed")
-            return _NOT_PROVED
-        return Burial(burial.killed, burial.left, burial.milliseconds)
-
-    async def _bury(self, tree: Tree) -> None:
-        """Bury *tree* on the way out of a failure. `buried` is bounded."""
-        with anyio.CancelScope(shield=True):
-            tree.bury()
-            await self._buried(tree)
 
     def _read_outputs(
         self, tasks: anyio.abc.TaskGroup, stdio: Stdio, log: StderrLog
@@ -219,6 +216,8 @@ class Attempt:
             await self._note(f"{show_size(stderr.dropped_bytes)} of stderr were dropped")
         if self._stdio and (unread := self._stdio.stdin.dropped_bytes):
             await self._note(f"{show_size(unread)} for the harness were dropped: it does not read")
+        for passed in self._resources.passed_at_end(exit.signal) if self._resources else ():
+            await self.ask_stop(passed.reason, passed.message)
         if exit.signal == SIGKILL:
             await self._heed()  # whoever asked for the kill may have gone round us to the warden
         words = () if self._run.has_terminal else self._driver.ended(exit)

@@ -20,6 +20,8 @@ MANIFEST_NAME = "capsule.toml"
 # The look-ahead: `$` alone lets a newline pass.
 Name = Annotated[str, Meta(pattern=r"^[a-z0-9][a-z0-9._-]{0,63}$(?!\n)")]
 LINE_BYTES_AT_LEAST = 64 * 1024
+MEMORY_BYTES_AT_LEAST = 32 * 1024**2
+DISK_BYTES_AT_LEAST = 1024**2
 
 Duration = Annotated[str, Meta(pattern=DURATION_PATTERN, description="like 90s, 15m, 1h30m")]
 Size = Annotated[str, Meta(pattern=SIZE_PATTERN, description="like 512KiB, 64MiB, 2GiB")]
@@ -70,8 +72,21 @@ class Limits(Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True
     output: Size = "256MiB"
     line: Size = "16MiB"
     idle: Idle = field(default_factory=Idle)
+    memory: Size = "4GiB"
+    processes: Annotated[int, Meta(ge=1, le=1_000_000)] = 512
+    """Threads count too."""
+    files: Annotated[int, Meta(ge=16, le=1_000_000)] = 4096
+    """What each process may have open at a time."""
+    disk: Size = "10GiB"
+    """By how much the work directory, HOME, TMPDIR and out may grow in all."""
+    cpus: Annotated[float, Meta(gt=0, le=4096)] | None = None
+    """How many processors' worth of time; without it, all there are."""
 
     def __post_init__(self) -> None:
+        if parse_size(self.memory) < MEMORY_BYTES_AT_LEAST:
+            raise ValueError(f"memory is {self.memory}, and must be at least 32MiB")
+        if parse_size(self.disk) < DISK_BYTES_AT_LEAST:
+            raise ValueError(f"disk is {self.disk}, and must be at least 1MiB")
         if parse_size(self.line) < LINE_BYTES_AT_LEAST:
             raise ValueError(f"line is {self.line}, and must be at least 64KiB, the size of a read")
         times = {"wall": self.wall, **msgspec.structs.asdict(self.idle)}
@@ -86,6 +101,11 @@ class Limits(Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True
             "grace_seconds": parse_duration(self.grace),
             "output_bytes": parse_size(self.output),
             "line_bytes": parse_size(self.line),
+            "memory_bytes": parse_size(self.memory),
+            "processes": self.processes,
+            "files": self.files,
+            "disk_bytes": parse_size(self.disk),
+            **({} if self.cpus is None else {"cpus": self.cpus}),
             "idle_first_token_seconds": parse_duration(self.idle.first_token),
             "idle_streaming_seconds": parse_duration(self.idle.streaming),
             "idle_tool_seconds": parse_duration(self.idle.tool),
@@ -181,7 +201,7 @@ def _hint_for(key: str) -> str:
     table, _, name = key.rpartition(".")
     if table == "limits.idle" or key in ("limits.wall", "limits.grace"):
         return 'Durations are written like "90s", "15m" or "1h30m".'
-    if key in ("limits.output", "limits.line"):
+    if key in ("limits.output", "limits.line", "limits.memory", "limits.disk"):
         return 'Sizes are written like "512KiB", "64MiB" or "2GiB".'
     if table == "capabilities":
         return "`capsule explain E-TRU-001` says what a capsule may ask for, and how."

@@ -7,14 +7,17 @@ from pathlib import Path
 
 from msgspec import Struct
 
+from capsule_runtime.containing import walls_of
 from capsule_runtime.core.ceilings import Ceilings, DayCeilings
+from capsule_runtime.core.containment import Containment
 from capsule_runtime.core.grants import Grants
 from capsule_runtime.core.ledger import Spend
+from capsule_runtime.core.sandbox_plan import TIER
 from capsule_runtime.granting import Asks, caveats_of_grants
 from capsule_runtime.host.capsule import Task, plan_launch
 from capsule_runtime.host.state import default_state, places_of
 from capsule_runtime.pricing import PriceBook
-from capsule_runtime.request import TIER, Ready, RunRequest, check_tier, read_request, settle
+from capsule_runtime.request import Ready, RunRequest, check_tier, read_request, settle
 from capsule_runtime.settings import day_ceilings, price_book
 
 
@@ -33,7 +36,9 @@ class Plan(Struct, frozen=True):
     containment: str
     asks: Asks
     grants: Grants
+    walls: Containment
     caveats: tuple[str, ...]
+    """What a person should know about the grants. The walls have caveats of their own."""
     limits: dict[str, float]
     model: str | None
     context: str | None
@@ -81,6 +86,7 @@ def plan_run(
         limits=ready.limits,
     )
     launch = plan_launch(capsule, places, task)
+    walls = walls_of(capsule, places, launch, ready.limits, state=state, grants=ready.grants)
     return Plan(
         capsule=manifest.name,
         version=manifest.version,
@@ -93,7 +99,8 @@ def plan_run(
         containment=TIER,
         asks=ready.standing.asks,
         grants=ready.grants,
-        caveats=caveats_of(ready),
+        walls=walls.report,
+        caveats=tuple(caveats_of_grants(ready.standing, ready.env)),
         limits=ready.limits,
         model=ready.model,
         context=request.context,
@@ -103,15 +110,6 @@ def plan_run(
         ceilings=terms.ceilings,
         day=terms.day,
     )
-
-
-def caveats_of(ready: Ready) -> tuple[str, ...]:
-    """Return what a person should know about this run's walls, in plain words."""
-    caveats = ["advisory: the harness has your user's rights on files and network"]
-    if ready.capsule.manifest.workdir.mode == "ro":
-        caveats.append("the capsule promises to only read the work directory; nothing enforces it")
-    caveats += caveats_of_grants(ready.standing, ready.env)
-    return tuple(caveats)
 
 
 def _origin(name: str, ready: Ready, planned: Mapping[str, str]) -> str:

@@ -22,8 +22,8 @@ CONTEXT = "replay"
 REPLAYED = Moment("1970-01-01T00:00:00.000000Z", 0.0)
 _CHUNK_BYTES = 64 * 1024
 _LINE_BYTES = 16 * 1024 * 1024
-# A live log begins with two facts, `created` and `attempt-started`.
-_BEFORE = Progress(position=Position(seq=2))
+# A live log begins with three facts, `created`, `attempt-started` and `contained`.
+_BEFORE = Progress(position=Position(seq=3))
 
 
 def replay_events(driver: Driver, stream: BinaryIO, exit: Exit) -> Iterator[Event]:

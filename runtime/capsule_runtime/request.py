@@ -9,8 +9,10 @@ from pathlib import Path
 from typing import Self
 
 from capsule_runtime.core.ceilings import Ceilings, DayCeilings
+from capsule_runtime.core.env_names import check_names
 from capsule_runtime.core.facts import AttemptStarted, Created
-from capsule_runtime.core.grants import Capabilities, Grants, Tier
+from capsule_runtime.core.grants import Capabilities, Grants
+from capsule_runtime.core.sandbox_plan import TIER
 from capsule_runtime.core.terms import NO_CEILINGS, NO_DAY, Terms, terms_of
 from capsule_runtime.errors import ContainmentError, UsageError
 from capsule_runtime.granting import (
@@ -23,11 +25,10 @@ from capsule_runtime.host.capsule import Capsule, Launch, load_capsule
 from capsule_runtime.host.clock import new_id
 from capsule_runtime.host.rows import ContextRow
 from capsule_runtime.host.state import default_state
+from capsule_runtime.manifest import MEMORY_BYTES_AT_LEAST
 from capsule_runtime.messages import Message, TextPart
 
 _WORKDIR_HINT = "Name one with --workdir."
-TIER: Tier = "advisory"
-"""The tier that runs get: the environment is built from nothing, the tree is buried, no walls."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,6 +46,10 @@ class RunRequest:
     env: Mapping[str, str] = field(default_factory=dict[str, str])
     wall_seconds: float | None = None
     """Lowers the manifest's wall limit; it never raises it."""
+    memory_bytes: int | None = None
+    """Lowers the manifest's memory limit."""
+    processes: int | None = None
+    """Lowers how many processes and threads the manifest lets the run have."""
     containment: str | None = None
     """The weakest tier that will do: sealed, scoped or advisory. None means scoped."""
     grants: tuple[str, ...] = ()
@@ -116,7 +121,7 @@ def check_request(
     """Read the capsule and check that it can run here as asked.
 
     Raises:
-        UsageError: no capsule, no such work directory, a bad name, a bad config.toml.
+        UsageError: no capsule, no such work directory, a variable nobody may give, a bad config.toml.
         ManifestError: the manifest is wrong.
         HarnessError: the driver is not installed.
         ContainmentError: the tier cannot be had.
@@ -128,10 +133,9 @@ def check_request(
 def read_request(request: RunRequest, day: DayCeilings = NO_DAY) -> Draft:
     """Read the capsule of *request*, and check what needs no grants. Raises as `check_request`."""
     capsule = load_capsule(request.capsule)
+    check_names(request.env, by_caller=True)
     workdir = _workdir(request.workdir)
-    limits = capsule.manifest.limits.in_units()
-    if request.wall_seconds is not None:
-        limits["wall_seconds"] = min(limits["wall_seconds"], request.wall_seconds)
+    limits = _lowered(capsule.manifest.limits.in_units(), request)
     usage = capsule.driver.describe().usage
     terms = terms_of(capsule.manifest.spend.ceilings(), request.ceilings, day, usage)
     return Draft(capsule, request, workdir, limits, terms)
@@ -197,6 +201,22 @@ def attempt_started(
     )
 
 
+def _lowered(limits: dict[str, float], request: RunRequest) -> dict[str, float]:
+    """Return *limits*, or what *request* wants to be lower."""
+    wishes = {
+        "wall_seconds": (request.wall_seconds, 0),
+        "memory_bytes": (request.memory_bytes, MEMORY_BYTES_AT_LEAST),
+        "processes": (request.processes, 1),
+    }
+    for name, (wish, least) in wishes.items():
+        if wish is not None and wish < least:
+            raise UsageError(
+                "E-USE-051", f"{name} is {wish:g}, and must be at least {least}", "Ask for more."
+            )
+    wished = {name: wish for name, (wish, _) in wishes.items() if wish is not None}
+    return {name: min(limit, wished.get(name, limit)) for name, limit in limits.items()}
+
+
 def _workdir(given: Path) -> Path:
     try:
         workdir = Path(os.path.abspath(given))
@@ -223,6 +243,6 @@ def check_tier(standing: Standing) -> None:
     if standing.floor != TIER:
         raise ContainmentError(
             "E-CAP-001",
-            f"containment {standing.floor!r} cannot be had: this version enforces no walls on files or network",
-            "Pass --containment advisory to run with your user's own rights.",
+            f"containment {standing.floor!r} cannot be had: this version builds no walls on the network",
+            "Pass --containment advisory to run without them; `capsule doctor` says what holds.",
         )

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncGenerator
 from contextlib import AsyncExitStack, asynccontextmanager
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
@@ -16,6 +17,7 @@ import anyio.abc
 
 from capsule_runtime.active_run import ActiveRun
 from capsule_runtime.attempt import Attempt
+from capsule_runtime.containing import walls_of
 from capsule_runtime.core.ceilings import DayCeilings
 from capsule_runtime.core.ledger import Ledger
 from capsule_runtime.core.limits import Limits
@@ -30,7 +32,9 @@ from capsule_runtime.host.control import Doorbell, open_doorbell
 from capsule_runtime.host.day_account import DayAccount
 from capsule_runtime.host.finishing import finish
 from capsule_runtime.host.hub import Hub
+from capsule_runtime.host.leftovers import remove_leftovers
 from capsule_runtime.host.locks import remove_if_free, try_take
+from capsule_runtime.host.machine import find_machine
 from capsule_runtime.host.process import open_warden
 from capsule_runtime.host.shared import Host
 from capsule_runtime.host.state import default_state, doorbell, places_of, warden_door, warden_lock
@@ -100,7 +104,8 @@ class Supervisor:
     async def _begin(self, request: RunRequest) -> ActiveRun:
         ready, prices = await self._registrar.check(request)
         run, context = new_id("run"), self._registrar.context_for(ready)
-        places = places_of(self._registrar.store.state, run, context.uuid, ready.workdir)
+        state_folder = self._registrar.store.state
+        places = places_of(state_folder, run, context.uuid, ready.workdir)
         session = context.session if ready.capsule.driver.describe().resumes else None
         task = Task(
             run=run,
@@ -114,6 +119,10 @@ class Supervisor:
             limits=ready.limits,
         )
         launch = plan_launch(ready.capsule, places, task)
+        walls = walls_of(
+            ready.capsule, places, launch, ready.limits, state=state_folder, grants=ready.grants
+        )
+        launch = replace(launch, walls=walls)
         state = Run(run, context.name, ledger=Ledger(ready.terms.ceilings, prices))
         log = await self._registrar.create(state, ready, context)
         driver, limits = ready.capsule.driver, Limits.of(ready.limits)
@@ -190,6 +199,7 @@ async def open_supervisor(
             open_warden(str(warden_lock(store.state, id)), str(warden_door(store.state, id)))
         )
         warden.warm()
+        remove_leftovers(find_machine().cgroups.places)
         door = cleanup.enter_context(open_doorbell(doorbell(store.state, id), store.data_version))
         hub = Hub(store.together)
         cleanup.callback(hub.close)

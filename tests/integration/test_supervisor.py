@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import signal
 import sys
 from pathlib import Path
 
@@ -29,7 +30,7 @@ from capsule_runtime.testing import FakeClock
 from support.drivers import install_drivers
 from support.harness import agent_capsule, shell_capsule, write_capsule
 from support.logs import Log, finished
-from support.processes import processes_below, processes_of
+from support.processes import parent_of, processes_below, processes_of
 from support.supervised import CHILD, ended, heard, intrude, opened, request_for
 
 ONLY_ASYNCIO = pytest.mark.parametrize("anyio_backend", ["asyncio"])
@@ -629,20 +630,17 @@ async def test_a_supervisor_that_is_closed_at_once_closes(state: Path) -> None:
             pass
 
 
-async def test_a_harness_that_kills_its_watchers_is_found_by_the_name_it_carries(
+async def test_what_lost_its_watchers_is_found_by_the_name_it_carries(
     tmp_path: Path, state: Path
 ) -> None:
-    script = """
-read -r task
-burier=$PPID
-warden=$(cut -d ' ' -f 4 /proc/$burier/stat)
-setsid sleep 1000 &
-kill -9 $warden $burier
-echo '{"type":"text-delta","text":"free"}'
-exec sleep 1000
-"""
     async with open_supervisor(state) as supervisor:
-        run = await supervisor.start(request_for(shell_capsule(tmp_path / "capsule", script)))
+        capsule = agent_capsule(tmp_path / "capsule", "deaf")
+        run = await supervisor.start(request_for(capsule))
+        await heard(run, "cannot hear")
+        [harness] = processes_of(run.id)
+        burier = parent_of(harness)
+        for watcher in (parent_of(burier), burier):
+            os.kill(watcher, signal.SIGKILL)
 
         log = await finished(run)
 

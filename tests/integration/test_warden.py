@@ -26,7 +26,7 @@ from capsule_runtime.host.process import (
     open_warden,
 )
 from capsule_runtime.host.sweep import children, scan_families
-from support.processes import processes_of, wait_gone
+from support.processes import parent_of, processes_of, wait_gone
 
 PATIENCE_SECONDS = 10
 
@@ -171,10 +171,6 @@ async def kit(tmp_path: Path) -> AsyncGenerator[Kit]:
     freed = await take(lock, PATIENCE_SECONDS)
     assert freed is not None
     freed.release()
-
-
-def parent_of(pid: int) -> int:
-    return int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[1])
 
 
 def warden_of(started: Started) -> int:

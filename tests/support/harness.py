@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -149,7 +150,7 @@ def write_capsule(
     folder: Path,
     command: Sequence[str],
     *,
-    limits: Mapping[str, str] | None = None,
+    limits: Mapping[str, str | int] | None = None,
     driver: str = "jsonl",
     config: Mapping[str, str] | None = None,
 ) -> Path:
@@ -172,13 +173,16 @@ def agent_capsule(
     folder: Path,
     verb: str,
     *arguments: str,
-    limits: Mapping[str, str] | None = None,
+    limits: Mapping[str, str | int] | None = None,
     driver: str = "jsonl",
     config: Mapping[str, str] | None = None,
 ) -> Path:
     """Write the capsule *folder* whose harness is *verb* of `misbehaving.py`, and return it."""
-    command = python_command(str(AGENT), verb, *arguments)
-    return write_capsule(folder, command, limits=limits, driver=driver, config=config)
+    command = python_command("./agent.py", verb, *arguments)
+    write_capsule(folder, command, limits=limits, driver=driver, config=config)
+    # Its walls let a harness read its capsule, not the folder that these tests happen to lie in.
+    shutil.copy(AGENT, folder / "agent.py")
+    return folder
 
 
 def misbehaving_capsule(folder: Path, it: Misbehaviour) -> Path:
@@ -190,7 +194,7 @@ def shell_capsule(
     folder: Path,
     script: str,
     *,
-    limits: Mapping[str, str] | None = None,
+    limits: Mapping[str, str | int] | None = None,
     config: Mapping[str, str] | None = None,
 ) -> Path:
     """Write the capsule *folder* whose harness is the shell *script*, and return it."""

@@ -196,6 +196,78 @@ def fork_bomb(count: str) -> None:
     say("turn-end", result="boom")
 
 
+def hogs_memory(mebibytes: str) -> None:
+    """Take so much memory, and touch all of it."""
+    taken = [b"x" * (1 << 20) for _ in range(int(mebibytes))]
+    if len(taken) > 64:
+        stay_busy()
+    say("turn-end", result="fed")
+
+
+def stay_busy() -> None:
+    """Stay until somebody looks and sees what was taken."""
+    say("text-delta", text="full")
+    stay()
+
+
+def feeds_a_hog(mebibytes: str) -> None:
+    """Start a child that takes so much memory, and go on whatever becomes of it."""
+    if os.fork() == 0:
+        hogs_memory(mebibytes)
+    os.wait()
+    stay()
+
+
+def bombs() -> None:
+    """Start as many processes as can be, and go on trying."""
+    ignore_signals()
+    while True:
+        try:
+            if os.fork() == 0:
+                os.setsid()
+        except OSError:
+            select.select([], [], [], 0.01)
+
+
+def fork_bomb_that_stays(count: str) -> None:
+    """Become *count* processes that stay."""
+    for _ in range(int(count) - 1):
+        if os.fork() == 0:
+            stay()
+    stay()
+
+
+def starts_threads(count: str) -> None:
+    """Start so many threads, or as many as can be."""
+    from _thread import error, start_new_thread
+
+    try:
+        for _ in range(int(count)):
+            start_new_thread(stay, ())
+    except error:
+        pass
+    stay()
+
+
+def fills_disk(mebibytes: str) -> None:
+    """Write files of 1 MiB into the work directory, HOME, TMPDIR and out, and stay."""
+    places = (".", *(os.environ[name] for name in ("HOME", "TMPDIR", "CAPSULE_OUT")))
+    for number in range(int(mebibytes)):
+        with open(f"{places[number % 4]}/{number}", "wb") as file:
+            file.write(os.urandom(1 << 20))
+            os.fsync(file.fileno())
+    stay()
+
+
+def writes_one_file(mebibytes: str) -> None:
+    """Write one file of that size, and die of it if it may not be."""
+    signal.signal(signal.SIGXFSZ, signal.SIG_DFL)
+    with open("big", "wb") as file:
+        for _ in range(int(mebibytes)):
+            file.write(bytes(1 << 20))
+            file.flush()
+
+
 def runs_away(count: str) -> None:
     """Leave *count* processes each of which forks and dies, for ever."""
     for _ in range(int(count)):
@@ -410,6 +482,13 @@ VERBS: dict[str, Callable[..., None]] = {
         never_reads,
         out_is_a_link,
         oversize_line,
+        hogs_memory,
+        feeds_a_hog,
+        bombs,
+        fork_bomb_that_stays,
+        starts_threads,
+        fills_disk,
+        writes_one_file,
         plays,
         polite,
         reports_task,

@@ -24,6 +24,11 @@ def harnesses_below(state: Path) -> list[int]:
     return _processes("environ", f"HOME={state}/".encode())
 
 
+def parent_of(pid: int) -> int:
+    """Return the parent of the process *pid*."""
+    return int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[1])
+
+
 def wait_gone(pid: int, seconds: float = 30.0) -> None:
     """Wait until the process *pid*, maybe no child of ours, has ended."""
     try:

@@ -47,11 +47,14 @@ ROOTS = {
     "active_run",
     "asking",
     "attempt",
+    "burying",
+    "containing",
     "deadline_watch",
     "deciding",
     "granting",
     "heeding",
     "known_runs",
+    "diagnosing",
     "listening",
     "plan",
     "pricing",
@@ -59,6 +62,7 @@ ROOTS = {
     "refusals",
     "registrar",
     "request",
+    "resource_watch",
     "runs",
     "settings",
     "supervisor",
@@ -66,7 +70,17 @@ ROOTS = {
 }
 """Where deciding and acting meet. Nobody else outside `host` may import it."""
 
-STANDALONE = {"host.burier", "host.linux", "host.sweep", "host.warden", "host.watch"}
+STANDALONE = {
+    "host.burier",
+    "host.cgroup",
+    "host.landlock",
+    "host.linux",
+    "host.sweep",
+    "host.trials",
+    "host.walls",
+    "host.warden",
+    "host.watch",
+}
 """Run by a Python of their own that knows no packages: they find each other by bare names."""
 PLAYER = "testing.player"
 """Copied into a capsule, and run there by a Python of its own."""

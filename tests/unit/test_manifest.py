@@ -50,6 +50,11 @@ wall = "1h30m"
 grace = "500ms"
 output = "1GiB"
 line = "64KiB"
+memory = "1GiB"
+processes = 64
+files = 256
+disk = "2GiB"
+cpus = 1.5
 
 [limits.idle]
 first_token = "1m"
@@ -104,6 +109,10 @@ def test_the_default_limits() -> None:
         "grace_seconds": 5,
         "output_bytes": 256 * 1024**2,
         "line_bytes": 16 * 1024**2,
+        "memory_bytes": 4 * 1024**3,
+        "processes": 512,
+        "files": 4096,
+        "disk_bytes": 10 * 1024**3,
         "idle_first_token_seconds": 300,
         "idle_streaming_seconds": 180,
         "idle_tool_seconds": 1800,
@@ -127,7 +136,18 @@ def test_every_key_is_read() -> None:
             config={"interrupt": "int"},
         ),
         workdir=Workdir("ro"),
-        limits=Limits("1h30m", "500ms", "1GiB", "64KiB", Idle("1m", "2m", "3m", "4m")),
+        limits=Limits(
+            "1h30m",
+            "500ms",
+            "1GiB",
+            "64KiB",
+            Idle("1m", "2m", "3m", "4m"),
+            memory="1GiB",
+            processes=64,
+            files=256,
+            disk="2GiB",
+            cpus=1.5,
+        ),
         capabilities=Capabilities(
             read=("~/models", "./data"),
             write=("/var/cache/demo",),
@@ -156,6 +176,11 @@ def test_limits_are_recorded_in_seconds_and_bytes() -> None:
         "grace_seconds": 0.5,
         "output_bytes": 1024**3,
         "line_bytes": 64 * 1024,
+        "memory_bytes": 1024**3,
+        "processes": 64,
+        "files": 256,
+        "disk_bytes": 2 * 1024**3,
+        "cpus": 1.5,
         "idle_first_token_seconds": 60,
         "idle_streaming_seconds": 120,
         "idle_tool_seconds": 180,
@@ -541,6 +566,11 @@ def test_the_defaults_in_the_schema_are_the_defaults() -> None:
         "grace": "5s",
         "output": "256MiB",
         "line": "16MiB",
+        "memory": "4GiB",
+        "processes": 512,
+        "files": 4096,
+        "disk": "10GiB",
+        "cpus": None,
     }
 
 
@@ -548,6 +578,9 @@ def test_the_defaults_in_the_schema_are_the_defaults() -> None:
     ("line", "words"),
     [
         ('line = "1KiB"', "at least 64KiB"),
+        ('memory = "1MiB"', "at least 32MiB"),
+        ('disk = "1KiB"', "at least 1MiB"),
+        ("processes = 0", "processes = 0"),
         ('wall = "0s"', "wall is 0s"),
         ('idle = {tool = "0ms"}', "tool is 0ms"),
     ],

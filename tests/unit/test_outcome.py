@@ -43,6 +43,9 @@ CODES = {
     Reason.INDETERMINATE: 9,
     Reason.HOST_FAILED: 10,
     Reason.OUTPUT: 11,
+    Reason.MEMORY: 11,
+    Reason.PROCESSES: 11,
+    Reason.DISK: 11,
     Reason.WALL: 124,
     Reason.IDLE: 124,
     Reason.HANG_UP: 129,
@@ -61,7 +64,12 @@ OUTCOMES = {
     Outcome.CANCELED: {Reason.INTERRUPTED, Reason.KILLED, Reason.HANG_UP, Reason.TERMINATED},
     Outcome.REFUSED: {Reason.USD, Reason.TOKENS, Reason.TURNS, Reason.TOOL_CALLS},
     Outcome.TIMED_OUT: {Reason.WALL, Reason.IDLE},
-    Outcome.LIMITED: {Reason.OUTPUT},
+    Outcome.LIMITED: {
+        Reason.OUTPUT,
+        Reason.MEMORY,
+        Reason.PROCESSES,
+        Reason.DISK,
+    },
     Outcome.LOST: {Reason.LOST},
 }
 

@@ -78,4 +78,8 @@ async def _start_of(name: str) -> object:
 
     async with open_runs() as runs:
         record = runs.record(runs.find(name).id)
-    return {"created": record.created, "attempt": record.attempt}
+    return {
+        "created": record.created,
+        "attempt": record.attempt,
+        "containment": record.containment,
+    }

@@ -16,6 +16,7 @@ from capsule_runtime.cli.output import STDOUT, width_of, write_json, write_stdou
 from capsule_runtime.cli.printer import Shown, shown, shown_line
 from capsule_runtime.cli.result import Result, result_of
 from capsule_runtime.cli.spending import prices_for
+from capsule_runtime.core.containment import in_one_line
 from capsule_runtime.core.index import IndexRow
 from capsule_runtime.core.units import show_duration, show_size
 from capsule_runtime.errors import CapsuleError
@@ -142,7 +143,7 @@ def _page(result: Result, task: str) -> Shown:
         "capsule": f"{result.capsule} {result.version}",
         "driver": result.driver,
         "model": result.model,
-        "containment": result.containment,
+        "containment": in_one_line(result.walls) if result.walls else result.containment,
         "grants": result.grants,
         "context": result.context,
         "session": result.session,

@@ -10,8 +10,9 @@ import click
 from click.shell_completion import CompletionItem
 
 from capsule_runtime.core.money import parse_usd
-from capsule_runtime.core.units import parse_duration
+from capsule_runtime.core.units import parse_duration, parse_size
 from capsule_runtime.errors import UsageError
+from capsule_runtime.manifest import MEMORY_BYTES_AT_LEAST
 
 MOST = 2**53
 """The largest number that an option takes: beyond it, JSON and SQLite lose count."""
@@ -48,6 +49,23 @@ def to_microusd(ctx: click.Context, param: click.Parameter, value: str | None) -
         return parse_usd(value)
     except ValueError as exc:
         raise click.BadParameter(str(exc), ctx, param) from exc
+
+
+def to_bytes(ctx: click.Context, param: click.Parameter, value: str | None) -> int | None:
+    """Return the bytes of a size such as 512MiB or 2GiB.
+
+    Raises:
+        BadParameter: it is none, or less than any harness needs.
+    """
+    if value is None:
+        return None
+    try:
+        size = parse_size(value)
+    except ValueError as exc:
+        raise click.BadParameter(str(exc), ctx, param) from exc
+    if size < MEMORY_BYTES_AT_LEAST:
+        raise click.BadParameter(f"{value!r} is less than 32MiB", ctx, param)
+    return size
 
 
 def not_empty(ctx: click.Context, param: click.Parameter, value: _Given) -> _Given:

@@ -16,6 +16,7 @@ from capsule_runtime.cli.out_files import OutFile, list_out_files
 from capsule_runtime.cli.output import STDERR, STDOUT
 from capsule_runtime.core.calls import CallUsage
 from capsule_runtime.core.ceilings import Ceilings, DayCeilings
+from capsule_runtime.core.containment import Containment
 from capsule_runtime.core.grants import Grants
 from capsule_runtime.core.ledger import Spend
 from capsule_runtime.core.log import Record
@@ -55,6 +56,8 @@ class Result(Struct, frozen=True):
     containment: str | None
     grants: Grants | None
     """What the harness got beyond the capsule's folder and the work directory."""
+    walls: Containment | None
+    """What the harness is behind, and what it is not."""
     turns: int
     tool_calls: int
     tokens: int | None
@@ -100,6 +103,7 @@ def result_of(record: Record, out_folder: Path, prices: PriceTable | None) -> Re
         model=model or (attempt.model if attempt else None),
         containment=attempt.containment if attempt else None,
         grants=attempt.grants if attempt else None,
+        walls=record.containment,
         turns=record.turns,
         tool_calls=record.tool_calls,
         tokens=record.tokens,

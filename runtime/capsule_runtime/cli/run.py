@@ -15,6 +15,7 @@ from capsule_runtime.cli.options import (
     format_option,
     not_empty,
     to_absolute,
+    to_bytes,
     to_microusd,
     to_seconds,
 )
@@ -39,6 +40,8 @@ class _Given(NamedTuple):
     workdir: str
     format: str
     timeout: float | None
+    memory: int | None
+    processes: int | None
     context: str | None
     wait: bool
     model: str | None
@@ -100,6 +103,15 @@ _AMOUNT = click.IntRange(0, MOST)
 @format_option
 @click.option(
     "--timeout", callback=to_seconds, metavar="TIME", help="Stop the run after this long."
+)
+@click.option(
+    "--memory", callback=to_bytes, metavar="SIZE", help="Let it have no more memory than this."
+)
+@click.option(
+    "--processes",
+    type=click.IntRange(min=1),
+    metavar="N",
+    help="Let it have no more processes and threads.",
 )
 @click.option(
     "--context",
@@ -223,6 +235,8 @@ def _request(given: _Given, harness_words: tuple[str, ...]) -> RunRequest:
         args=harness_words,
         env=parse_variables(given.variables),
         wall_seconds=given.timeout,
+        memory_bytes=given.memory,
+        processes=given.processes,
         containment=given.containment,
         grants=given.grants,
         ceilings=Ceilings(

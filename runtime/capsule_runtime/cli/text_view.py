@@ -10,7 +10,16 @@ from capsule_runtime.cli.lines import GAP, SPACE, Line, paragraph, words
 from capsule_runtime.cli.screen import Screen
 from capsule_runtime.cli.views import ending_of
 from capsule_runtime.core.chain import Row
-from capsule_runtime.core.facts import AttemptStarted, Created, Fact, Noted, Said, StopAsked
+from capsule_runtime.core.containment import in_one_line
+from capsule_runtime.core.facts import (
+    AttemptStarted,
+    Contained,
+    Created,
+    Fact,
+    Noted,
+    Said,
+    StopAsked,
+)
 from capsule_runtime.core.ledger import Spend
 from capsule_runtime.core.log import Record, decode_entries
 from capsule_runtime.core.outcome import OUTCOME_OF, Outcome
@@ -85,6 +94,9 @@ class TextView:
             case AttemptStarted():
                 await self._answer.close()
                 await self._show_attempt(fact)
+            case Contained(containment=containment):
+                text = f"containment: {in_one_line(containment)}"
+                await self._screen.entry([words(text, "dim")])
             case Said(event=Text(text=text)):
                 await self._answer.take_whole(text)
             case Said(event=ToolCall()):
@@ -108,9 +120,6 @@ class TextView:
     async def _show_attempt(self, fact: AttemptStarted) -> None:
         if fact.attempt > 1:
             await self._screen.entry([words(f"attempt {fact.attempt}", "dim")])
-        if fact.containment == "advisory":
-            text = "containment: advisory (no boundary: the harness can do what you can)"
-            await self._screen.entry([words(text, "dim")])
         if fact.spend is not None:
             await self._screen.entry([words(_spend(fact, fact.spend), "dim")])
 

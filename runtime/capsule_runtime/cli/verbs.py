@@ -39,6 +39,7 @@ _VERBS = {
     "init": _Verb("init", "Write a capsule to start from."),
     "drivers": _Verb("drivers", "List the harnesses that can be driven."),
     "explain": _Verb("explain", "Explain an error code, a run or a capsule."),
+    "doctor": _Verb("doctor", "Try the walls of this machine."),
     "schema": _Verb("schema", "Print a JSON Schema."),
     "replay": _Verb("replay", "Feed recorded output of a harness to its driver."),
     "store": _Verb("store", "Check or rebuild the store of runs."),

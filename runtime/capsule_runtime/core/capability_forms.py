@@ -6,6 +6,7 @@ import re
 from collections.abc import Callable, Iterator
 from typing import NamedTuple
 
+from capsule_runtime.core.env_names import is_refused
 from capsule_runtime.core.grants import KINDS, TIERS, Grants, Item
 
 _MOST = 128
@@ -19,17 +20,6 @@ _FOUR_NUMBERS = r"(?:(?:25[0-5]|2[0-4]\d|1\d\d|[1-9]?\d)(?:\.|$)){4}"
 _VARIABLE = r"[A-Za-z_][A-Za-z0-9_]{0,127}"
 _USUAL_PORT = "443"
 
-# What decides which code a program loads, where it connects, or what is ours to set.
-_REFUSED_STARTS = ("LD_", "DYLD_", "PYTHON", "GIT_", "BASH_FUNC_", "CAPSULE_")
-_REFUSED_NAMES = frozenset(
-    """
-    BASH_ENV ENV SHELLOPTS BASHOPTS IFS NODE_OPTIONS NODE_PATH PERL5OPT PERL5LIB RUBYOPT RUBYLIB
-    JAVA_TOOL_OPTIONS JDK_JAVA_OPTIONS _JAVA_OPTIONS GCONV_PATH LOCPATH
-    SSH_AUTH_SOCK GPG_AGENT_INFO DBUS_SESSION_BUS_ADDRESS
-    HOME PATH TMPDIR TERM PWD
-    """.split()
-)
-
 
 class Trouble(NamedTuple):
     """A value that cannot stand where it stands."""
@@ -37,15 +27,6 @@ class Trouble(NamedTuple):
     key: tuple[str, int]
     value: str
     what: str
-
-
-def is_refused_variable(name: str) -> bool:
-    """Tell whether no capsule ever gets the caller's value of the variable *name*."""
-    return (
-        name.startswith(_REFUSED_STARTS)
-        or name in _REFUSED_NAMES
-        or name.upper().endswith("_PROXY")
-    )
 
 
 def is_own_path(path: str) -> bool:
@@ -150,7 +131,7 @@ def trouble_with_variable(name: str) -> str | None:
     """Say what is wrong with *name*, a variable of the caller's environment."""
     if not re.fullmatch(_VARIABLE, name):
         return "the name of a variable is made of letters, digits and underscores"
-    if is_refused_variable(name):
+    if is_refused(name, by_caller=False):
         return "no capsule gets the caller's value of it"
     return None
 

@@ -10,6 +10,7 @@ from typing import Literal
 from msgspec import Struct
 
 from capsule_runtime.core.ceilings import Ceilings, DayCeilings
+from capsule_runtime.core.containment import Containment
 from capsule_runtime.core.grants import Grants
 from capsule_runtime.core.ledger import Settled, Spend
 from capsule_runtime.core.outcome import Outcome, Reason
@@ -61,6 +62,15 @@ class AttemptStarted(
     spend: Spend | None = None
     ceilings: Ceilings | None = None
     day: DayCeilings | None = None
+
+
+class Contained(Struct, frozen=True, tag_field="fact", tag="contained"):
+    """The harness is behind these walls: it reported them, and they are as planned."""
+
+    seq: int
+    at: str
+    run: str
+    containment: Containment
 
 
 class Launched(Struct, frozen=True, tag_field="fact", tag="launched"):
@@ -175,6 +185,7 @@ class Ended(Struct, frozen=True, tag_field="fact", tag="ended"):
 Fact = (
     Created
     | AttemptStarted
+    | Contained
     | Launched
     | Said
     | Remembered

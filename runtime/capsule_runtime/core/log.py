@@ -14,6 +14,7 @@ from capsule_runtime.core import facts
 from capsule_runtime.core.actions import Progress
 from capsule_runtime.core.calls import CallUsage
 from capsule_runtime.core.chain import FACT_START
+from capsule_runtime.core.containment import Containment
 from capsule_runtime.core.journal import Position
 from capsule_runtime.core.ledger import Settled
 from capsule_runtime.core.outcome import OUTCOME_OF, Outcome, Reason
@@ -74,6 +75,7 @@ class Record:
     def __init__(self) -> None:
         self.created: facts.Created | None = None
         self.attempt: facts.AttemptStarted | None = None
+        self.containment: Containment | None = None
         self.launched: facts.Launched | None = None
         self.stop: facts.StopAsked | None = None
         self.exited: facts.Exited | None = None
@@ -185,6 +187,8 @@ class Record:
                 if self.attempt is not None:
                     self.usage.next_attempt()
                 self.attempt = fact
+            case facts.Contained():
+                self.containment = fact.containment
             case facts.Launched():
                 self.launched = fact
             case facts.Said():

@@ -43,6 +43,9 @@ class Reason(StrEnum):
     WALL = "wall"
     IDLE = "idle"
     OUTPUT = "output"
+    MEMORY = "memory"
+    PROCESSES = "processes"
+    DISK = "disk"
     LOST = "lost"
     USD = "usd"
     TOKENS = "tokens"
@@ -80,6 +83,9 @@ OUTCOME_OF: dict[Reason, Outcome] = {
     Reason.WALL: Outcome.TIMED_OUT,
     Reason.IDLE: Outcome.TIMED_OUT,
     Reason.OUTPUT: Outcome.LIMITED,
+    Reason.MEMORY: Outcome.LIMITED,
+    Reason.PROCESSES: Outcome.LIMITED,
+    Reason.DISK: Outcome.LIMITED,
     Reason.LOST: Outcome.LOST,
     Reason.USD: Outcome.REFUSED,
     Reason.TOKENS: Outcome.REFUSED,

@@ -51,7 +51,16 @@ TRANSITIONS: dict[State, dict[Cause, State]] = {
 }
 
 
-WITHOUT_GRACE = frozenset({Reason.KILLED, Reason.OUTPUT, Reason.DRIVER_FAILED})
+WITHOUT_GRACE = frozenset(
+    {
+        Reason.KILLED,
+        Reason.OUTPUT,
+        Reason.MEMORY,
+        Reason.PROCESSES,
+        Reason.DISK,
+        Reason.DRIVER_FAILED,
+    }
+)
 """Reasons to go straight to the kill: there is nothing to wait for."""
 
 

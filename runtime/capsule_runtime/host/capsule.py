@@ -11,6 +11,7 @@ from pathlib import Path
 
 from msgspec import Struct
 
+from capsule_runtime.core.sandbox_plan import WallPlan
 from capsule_runtime.driver import Driver, LaunchPlan, LaunchRequest, find_driver
 from capsule_runtime.errors import CapsuleError, HarnessError, ManifestError, UsageError
 from capsule_runtime.manifest import MANIFEST_NAME, Manifest, convert_config, parse_manifest
@@ -67,6 +68,7 @@ class Launch:
     env: dict[str, str]
     cwd: str
     plan: LaunchPlan
+    walls: WallPlan | None = None
 
 
 def load_capsule(folder: Path) -> Capsule:

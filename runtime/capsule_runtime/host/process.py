@@ -16,10 +16,13 @@ from dataclasses import dataclass
 
 import anyio
 
+from capsule_runtime.core.sandbox_plan import WallPlan, marshallable
+from capsule_runtime.core.wall_report import differences
 from capsule_runtime.errors import HarnessError, HostError
 from capsule_runtime.host.finishing import finish
+from capsule_runtime.host.leftovers import new_cage_name
 from capsule_runtime.host.tree import BURIAL_SECONDS, Burial, Exit, Refusal, Tree
-from capsule_runtime.host.warden_process import WardenProcess
+from capsule_runtime.host.warden_process import WardenProcess, Words
 
 __all__ = ["Burial", "Exit", "Spawn", "Tree", "Warden", "bury_through_warden", "open_warden"]
 
@@ -40,11 +43,13 @@ class Spawn:
     argv: tuple[str, ...]
     env: Mapping[str, str]
     cwd: str
+    walls: WallPlan | None = None
 
     def marshalled(self) -> bytes:
         env = {os.fsencode(name): os.fsencode(value) for name, value in self.env.items()}
         argv = [os.fsencode(argument) for argument in self.argv]
-        return marshal.dumps((argv, env, os.fsencode(self.cwd)))
+        walls = None if self.walls is None else marshallable(self.walls)
+        return marshal.dumps((argv, env, os.fsencode(self.cwd), walls))
 
 
 class Warden:
@@ -77,6 +82,8 @@ class Warden:
             try:
                 refusal: Refusal | None = Refusal(errno.ETIMEDOUT, "start")
                 with anyio.move_on_after(START_SECONDS):
+                    if spawn.walls is not None:
+                        await self._approve(spawn.walls, tree)
                     refusal = await tree.started()
                 if refusal is not None:
                     raise self._failure(spawn, refusal)
@@ -119,7 +126,9 @@ class Warden:
 
     def _request(self, spawn: Spawn, stdio: tuple[int, int, int]) -> Tree:
         """Ask for a start, and return the tree that it will be; nothing of it may be there yet."""
-        words = ("spawn", spawn.run)
+        groups = spawn.walls.groups if spawn.walls else ()
+        cage = new_cage_name() if groups else ""
+        words: Words = ("spawn", spawn.run, cage, groups)
         try:
             with ExitStack() as cleanup, ExitStack() as cleanup_on_fail:
                 ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
@@ -137,9 +146,24 @@ class Warden:
                 cleanup_on_fail.pop_all()
         except OSError as refusal:
             raise HostError("E-HOST-001", f"cannot ask the warden: {refusal}") from refusal
-        tree = Tree(spawn.run, ours, self._remind)
+        tree = Tree(spawn.run, ours, self._remind, cage)
         self._trees = [*(tree for tree in self._trees if not tree.is_over), tree]
         return tree
+
+    async def _approve(self, walls: WallPlan, tree: Tree) -> None:
+        """Let the harness run if what it is behind is what was planned.
+
+        Raises:
+            HostError: E-HOST-030, it is not.
+        """
+        told = await tree.walled()
+        if told is None:
+            return  # It has failed: `started` says why.
+        if wrong := differences(walls, told, tree.cage):
+            raise HostError(
+                "E-HOST-030", f"the walls of run {tree.run} are not as planned: {'; '.join(wrong)}"
+            )
+        tree.go()
 
     def _remind(self, run: str) -> None:
         if self._process is not None:
@@ -154,7 +178,13 @@ class Warden:
                 # The kernel means the interpreter that a script's first line names.
                 missing = refusal.number == errno.ENOENT and os.path.exists(program)
                 hint = "the file is there, but the interpreter it names is not" if missing else ""
+                if refusal.number == errno.EACCES and spawn.walls and os.access(program, os.X_OK):
+                    hint = "the walls keep it, or the interpreter it names, from being read"
                 return HarnessError("E-HAR-001", message, hint)
+            case step if step.startswith("walls: "):
+                return HostError("E-HOST-030", f"cannot put up the walls: {step[7:]}")
+            case "cgroup":
+                return HostError("E-HOST-030", f"cannot make the cgroups of the run: {reason}")
             case "chdir":
                 return HostError("E-HOST-001", f"cannot enter {spawn.cwd}: {reason}")
             case "silent":

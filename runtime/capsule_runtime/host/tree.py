@@ -16,6 +16,7 @@ from dataclasses import dataclass
 
 import anyio
 
+from capsule_runtime.core.wall_report import WallReport, read_report
 from capsule_runtime.errors import HostError
 
 BURIAL_SECONDS = 30.0
@@ -56,11 +57,18 @@ class Refusal:
 class Tree:
     """The harness of one run and everything that came of it."""
 
-    def __init__(self, run: str, burier: socket.socket, remind: Callable[[str], None]) -> None:
+    def __init__(
+        self, run: str, burier: socket.socket, remind: Callable[[str], None], cage: str = ""
+    ) -> None:
+        """*cage* is the name of its cgroups."""
         self.run = run
+        self.cage = cage
         self.pid = 0
         self._burier = burier
         self._remind = remind
+        self.limits_met: dict[str, int] = {}
+        """Which limits of its cgroups were met, and how often."""
+        self._report: WallReport | None = None
         self._refusal: Refusal | None = None
         self._exit: Exit | None = None
         self._burial: Burial | None = None
@@ -82,6 +90,15 @@ class Tree:
         if self._refusal is None and not self.pid:
             return Refusal(0, "silent" if self._silent else "lost")
         return self._refusal
+
+    async def walled(self) -> WallReport | None:
+        """Wait for what the harness is behind; it waits for `go`. None: it will not start."""
+        await self._until(lambda: self._report is not None or self._refusal is not None)
+        return self._report
+
+    def go(self) -> None:
+        """Let the harness, whose walls are up, run."""
+        self._say("go")
 
     async def exited(self) -> Exit:
         """Wait until the harness itself has ended; more of its tree may be there for a moment."""
@@ -164,6 +181,10 @@ class Tree:
             # A reset says that some word of ours was not read; what was told before it comes next.
             return
         match marshal.loads(words) if words else ():
+            case ("walls", report):
+                self._report = read_report(report)
+            case ("limited", str(what), int(times)):
+                self.limits_met.setdefault(what, times)
             case ("started", int(pid)):
                 self.pid = pid
             case ("not-started", int(number), str(step)):

@@ -14,12 +14,17 @@ from pathlib import Path
 
 import anyio
 
+from capsule_runtime.core.wall_limits import Settings
 from capsule_runtime.errors import HostError
 from capsule_runtime.host.tree import BURIAL_SECONDS
 
 _KILLED_SECONDS = 5.0
 _LAST_WORDS_BYTES = 4096
 _COMMAND = (sys.executable, "-I", "-S", str(Path(__file__).with_name("warden.py")))
+
+
+Words = tuple[str | tuple[tuple[str, Settings], ...], ...]
+"""What the warden is told; `watch` says which words there are."""
 
 
 class WardenProcess:
@@ -54,7 +59,7 @@ class WardenProcess:
     def is_dead(self) -> bool:
         return self._broken or self._process.poll() is not None
 
-    def tell(self, words: tuple[str, ...], descriptors: Sequence[int] = ()) -> bool:
+    def tell(self, words: Words, descriptors: Sequence[int] = ()) -> bool:
         """Send *words*; return False when nobody is there to hear them.
 
         Raises:

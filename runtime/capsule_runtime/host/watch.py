@@ -6,8 +6,8 @@ Loaded by path into the warden's bare interpreter: the standard library only. Th
 * The watch keeps a copy of each burier's socket until the run's tree is proven gone. So the
   supervisor hears the last word on a run in one place, whether its burier lived to say it or not.
 * A burier that was asked to bury has a deadline; behind it, it is killed, and see above.
-* The supervisor asks `spawn RUN` (with the burier's socket, the spec and the harness's stdio),
-  `bury RUN` and `close`, as marshalled tuples. Visitors are other processes of the same user, or
+* The supervisor asks `spawn RUN CAGE GROUPS` (with the burier's socket, the spec and the harness's
+  stdio), `bury RUN` and `close`, as marshalled tuples. Visitors are other processes of the same user, or
   root, when the supervisor is stuck: `bury RUN` is answered by `done`, `left N` or `unknown`.
 """
 
@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from typing import NoReturn
 
     from capsule_runtime.host.burier import MESSAGE_BYTES, Burier, tell
+    from capsule_runtime.host.cgroup import Cgroups, release
     from capsule_runtime.host.linux import accept, become_reaper, open_signals, read_signals
     from capsule_runtime.host.sweep import SWEEP_SECONDS, Sweep, children
 else:
@@ -36,6 +37,7 @@ else:
     import _socket as socket
 
     from burier import MESSAGE_BYTES, Burier, tell
+    from cgroup import release
     from linux import accept, become_reaper, open_signals, read_signals
     from sweep import SWEEP_SECONDS, Sweep, children
 
@@ -46,13 +48,14 @@ DESCRIPTORS_SPACE = socket.CMSG_SPACE(DESCRIPTORS_OF_A_SPAWN * struct.calcsize("
 
 
 class LiveRun:
-    """A run whose tree is not proven gone, and our copy of its burier's socket."""
+    """A run whose tree is not proven gone, our copy of its burier's socket, and its cgroups."""
 
-    __slots__ = ("run", "supervisor")
+    __slots__ = ("cgroups", "run", "supervisor")
 
-    def __init__(self, run: str, supervisor: int) -> None:
+    def __init__(self, run: str, supervisor: int, cgroups: Cgroups) -> None:
         self.run = run
         self.supervisor = supervisor
+        self.cgroups = cgroups
 
 
 class Watch:
@@ -94,7 +97,7 @@ class Watch:
         shared by all buriers; done there, each burier has its own (70 KiB when idle).
         """
         reader, writer = os.pipe()
-        burier = Burier(writer, self._lifeline, self._signals)
+        burier = Burier(writer, self._lifeline, self._signals, ("", ()))
         burier.start(os.memfd_create("nothing"), ())
         burier.live()
         os.close(reader)
@@ -127,9 +130,9 @@ class Watch:
         except ConnectionResetError:
             words, rights = b"", []
         match marshal.loads(words) if words else ("close",):
-            case ("spawn", str(run)):
+            case ("spawn", str(run), str(cage), groups):
                 descriptors = b"".join(data for _, _, data in rights)
-                self._spawn(run, memoryview(descriptors).cast("i").tolist())
+                self._spawn(run, (cage, groups), memoryview(descriptors).cast("i").tolist())
             case ("bury", str(run)):
                 self._ask_to_bury(run)
             case ("close",):
@@ -137,15 +140,15 @@ class Watch:
             case other:
                 raise ValueError(other)
 
-    def _spawn(self, run: str, descriptors: list[int]) -> None:
+    def _spawn(self, run: str, cgroups: Cgroups, descriptors: list[int]) -> None:
         """Fork the burier of *run*; the first of *descriptors* is its socket, then see `Burier`."""
         try:
             if len(descriptors) < DESCRIPTORS_OF_A_SPAWN:
                 raise OSError(errno.EMFILE, "the kernel dropped descriptors")
             burier = os.fork()
             if burier == 0:
-                self._become_burier(*descriptors)
-            self._live[burier] = LiveRun(run, descriptors.pop(0))
+                self._become_burier(cgroups, *descriptors)
+            self._live[burier] = LiveRun(run, descriptors.pop(0), cgroups)
         except OSError as refusal:
             for supervisor in descriptors[:1]:
                 tell(supervisor, "not-started", refusal.errno, "fork")
@@ -153,14 +156,14 @@ class Watch:
         for descriptor in descriptors:
             os.close(descriptor)
 
-    def _become_burier(self, supervisor: int, spec: int, *stdio: int) -> NoReturn:
+    def _become_burier(self, cgroups: Cgroups, supervisor: int, spec: int, *stdio: int) -> NoReturn:
         status = 1
         try:
             os.setsid()
             become_reaper(b"capsule-burier")
             # The socket of another run, held here, would keep its last word from being the last.
             close_all_but(*self._inherited, supervisor, spec, *stdio)
-            burier = Burier(supervisor, self._lifeline, self._signals)
+            burier = Burier(supervisor, self._lifeline, self._signals, cgroups)
             burier.start(spec, stdio)
             status = burier.live()
         except BaseException as bug:
@@ -223,6 +226,8 @@ class Watch:
 
     def _settle_lost(self, sweep: Sweep, left: int) -> None:
         for live in self._lost:
+            for what, times in release(live.cgroups):
+                tell(live.supervisor, "limited", what, times)
             tell(live.supervisor, "buried", sweep.killed, left, sweep.milliseconds, True)
             self._settle(live, b"left %d" % left if left else b"done")
         self._lost.clear()

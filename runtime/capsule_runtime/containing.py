@@ -1,0 +1,35 @@
+"""The walls of a run: what stands where on this machine, and the plan that comes of it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from capsule_runtime.core.grants import Grants
+from capsule_runtime.core.sandbox_plan import WallPlan, plan_walls
+from capsule_runtime.core.wall_limits import ResourceLimits
+from capsule_runtime.errors import HostError
+from capsule_runtime.host.capsule import Capsule, Launch, Places
+from capsule_runtime.host.ground import ground_of
+from capsule_runtime.host.machine import find_machine
+
+
+def walls_of(
+    capsule: Capsule,
+    places: Places,
+    launch: Launch,
+    limits: dict[str, float],
+    *,
+    state: Path,
+    grants: Grants,
+) -> WallPlan:
+    """Return the walls that *launch* gets here.
+
+    Raises:
+        ContainmentError: a grant would open what must stay closed.
+        HostError: a place of the run cannot be looked at.
+    """
+    try:
+        ground = ground_of(capsule, places, launch, state)
+    except OSError as exc:
+        raise HostError("E-HOST-031", f"the walls cannot be planned: {exc}") from exc
+    return plan_walls(ground, grants, ResourceLimits.of(limits), find_machine())

@@ -1,0 +1,201 @@
+"""Which files a run may open, and all that is put up around it: decided here, done by the host."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+
+from msgspec import Struct
+
+from capsule_runtime.core.containment import Axes, Containment, Mechanism, Missing
+from capsule_runtime.core.env_names import check_names
+from capsule_runtime.core.grants import Grants
+from capsule_runtime.core.machine import Machine
+from capsule_runtime.core.wall_limits import LimitPlan, ResourceLimits, Settings, plan_limits
+from capsule_runtime.errors import ContainmentError
+
+TIER = "advisory"
+"""The tier that runs get: there are walls, but the harness has its caller's uid and network."""
+
+SCOPES_SINCE_ABI = 6
+SYSTEM = ("/usr", "/bin", "/sbin", "/lib", "/lib32", "/lib64", "/opt", "/etc")
+DEVICES = ("null", "zero", "full", "random", "urandom", "tty", "ptmx", "pts")
+SHARED = ("/tmp", "/dev/shm")
+
+Rule = tuple[str, str]
+"""A path, and the kind of access that all beneath it gets: look, read, write or device."""
+
+
+class Program(Struct, frozen=True):
+    """What a harness's program is made of."""
+
+    files: tuple[str, ...] = ()
+    """Every link, script and interpreter on the way from its name to machine code."""
+    prefixes: tuple[str, ...] = ()
+    """The folders that it, or an interpreter of it, was installed into."""
+
+
+class Ground(Struct, frozen=True):
+    """The places of a run, all absolute, with no link in those that may be written."""
+
+    capsule: str
+    workdir: str
+    workdir_mode: str
+    writable: tuple[str, ...]
+    """HOME, TMPDIR and out."""
+    agent: str
+    program: Program
+    search_path: tuple[str, ...]
+    system: tuple[str, ...]
+    """What there is of the system: SYSTEM and the like."""
+    devices: tuple[str, ...]
+    shared: tuple[str, ...]
+    git: tuple[str, ...]
+    """Folders outside the work directory that hold the repository it belongs to."""
+    caller_home: str
+    state: str
+    credentials: tuple[str, ...]
+    """What must stay closed: keys and logins of the caller."""
+    foreign_workdir: bool = False
+    """Whether the work directory belongs to another user than the harness runs as."""
+
+
+class WallPlan(Struct, frozen=True):
+    """What the harness puts up around itself, and what is said of it."""
+
+    rules: tuple[Rule, ...] | None
+    """None where there is no Landlock."""
+    landlock_abi: int
+    drops_bounding: bool
+    limits: LimitPlan
+    report: Containment
+
+    @property
+    def is_scoped(self) -> bool:
+        """Whether the harness cannot signal what is not its own."""
+        return self.landlock_abi >= SCOPES_SINCE_ABI
+
+    @property
+    def groups(self) -> tuple[tuple[str, Settings], ...]:
+        """Return where cgroups are made, and what is written into their files."""
+        return self.limits.groups
+
+
+def plan_walls(ground: Ground, grants: Grants, asked: ResourceLimits, machine: Machine) -> WallPlan:
+    """Decide the walls of one run.
+
+    Raises:
+        ContainmentError: E-CAP-003, a grant would open what must stay closed.
+        UsageError: E-USE-050, a variable was granted that nobody may give.
+    """
+    check_names((*grants.env, *grants.secrets), by_caller=False)
+    _check_grants(ground, grants)
+    limits = plan_limits(asked, machine)
+    rules = tuple(dict.fromkeys(_rules(ground, grants))) if machine.landlock_abi else None
+    report = Containment(
+        tier=TIER,
+        axes=Axes(
+            fs="none (metadata)" if rules is not None else "none",
+            tmp="shared",
+            net="open",
+            proc="landlock" if machine.landlock_abi >= SCOPES_SINCE_ABI else "shared",
+            kill="warden",
+            resources=limits.resources,
+            priv="no-caps,nnp",
+            syscalls="none",
+        ),
+        mechanism=Mechanism(machine.landlock_abi, machine.landlock_errata, machine.cgroups.kind),
+        limits=limits.limits,
+        caveats=tuple(_caveats(ground, machine)),
+        missing=(*missing_walls(machine), *limits.missing),
+    )
+    return WallPlan(rules, machine.landlock_abi, machine.drops_bounding, limits, report)
+
+
+def marshallable(
+    plan: WallPlan,
+) -> tuple[tuple[tuple[str, int], ...], tuple[tuple[bytes, str], ...] | None]:
+    """Return *plan* as the child of the burier reads it."""
+    if plan.rules is None:
+        return plan.limits.rlimits, None
+    rules = tuple((path.encode("utf-8", "surrogateescape"), kind) for path, kind in plan.rules)
+    return plan.limits.rlimits, rules
+
+
+def is_beneath(path: str, folder: str) -> bool:
+    """Whether *path* is *folder* or lies in it."""
+    return path == folder or path.startswith(folder.rstrip("/") + "/")
+
+
+def may_open(path: str, ground: Ground) -> bool:
+    """Whether opening *path* opens neither a whole home, nor the state, nor a login."""
+    closed = (ground.caller_home, ground.state, *ground.credentials)
+    inside = (ground.state, *ground.credentials)
+    return not (
+        any(is_beneath(one, path) for one in closed) or any(is_beneath(path, one) for one in inside)
+    )
+
+
+def _rules(ground: Ground, grants: Grants) -> Iterator[Rule]:
+    yield from _each("read", ground.system)
+    yield "/proc", "look"
+    yield from _each("device", ground.devices)
+    yield from _each("write", ground.shared)
+    yield from _each("read", ground.program.files)
+    for prefix in (*ground.program.prefixes, *ground.search_path):
+        if may_open(prefix, ground):
+            yield prefix, "read"
+    yield from _each("read", (ground.capsule, ground.agent, *ground.git))
+    yield ground.workdir, "write" if ground.workdir_mode == "rw" else "read"
+    yield from _each("write", ground.writable)
+    yield from _each("read", grants.read)
+    yield from _each("write", grants.write)
+
+
+def _each(kind: str, paths: Iterable[str]) -> Iterator[Rule]:
+    return ((path, kind) for path in paths)
+
+
+def _check_grants(ground: Ground, grants: Grants) -> None:
+    for path in (*grants.read, *grants.write):
+        for closed in (ground.state, *ground.credentials):
+            if is_beneath(closed, path) or is_beneath(path, closed):
+                raise ContainmentError(
+                    "E-CAP-003",
+                    f"{path} cannot be granted: it would open {closed}",
+                    "Grant the folders beside it one by one.",
+                )
+
+
+def _caveats(ground: Ground, machine: Machine) -> Iterator[str]:
+    yield "the network is open, and so are sockets that lie in files"
+    if not machine.landlock_abi:
+        yield "the harness can open every file that you can, and signal your processes"
+        if ground.workdir_mode == "ro":
+            yield "the capsule promises to only read the work directory; nothing enforces it"
+        return
+    yield "names, sizes and times of all files can be seen; contents outside cannot"
+    yield "/tmp and /dev/shm are shared with everybody"
+    if machine.landlock_abi < SCOPES_SINCE_ABI:
+        yield "the harness can signal your processes, and so end what watches it"
+    if any(path == "/dev/pts" for path in ground.devices):
+        yield "your terminals can be written to"
+    if machine.is_root:
+        yield "the harness is root without capabilities: all of /etc can be read, /etc/shadow too"
+    if ground.workdir_mode == "rw" and ground.foreign_workdir:
+        yield "the work directory belongs to another user: the harness may not be able to write it"
+    open_places = [("the work directory", ground.workdir), *((one, one) for one in ground.shared)]
+    for name, place in open_places:
+        for closed in (ground.state, *ground.credentials):
+            if is_beneath(closed, place):
+                yield f"{closed} lies in {name}, so it is open to the harness"
+
+
+def missing_walls(machine: Machine) -> Iterator[Missing]:
+    """Yield the walls that no run gets here."""
+    yield Missing("net", "isolated", "this version builds no walls on the network")
+    yield Missing("syscalls", "filtered", "this version filters no system calls")
+    if not machine.landlock_abi:
+        yield Missing("fs", "landlock", machine.landlock_why)
+    if machine.landlock_abi < SCOPES_SINCE_ABI:
+        why = machine.landlock_why or f"Landlock ABI {machine.landlock_abi}; 6 is needed"
+        yield Missing("proc", "landlock", why)

@@ -1,0 +1,95 @@
+"""What a harness says it is behind, and whether that is what was planned."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import msgspec
+from msgspec import Struct, field
+
+from capsule_runtime.core.sandbox_plan import WallPlan
+
+_DESCRIPTORS = (0, 1, 2, 3, 4)
+"""stdio, the pipe that ends as the program runs, and the socket on which it tells us."""
+_NOTHING = 0
+
+
+class WallReport(Struct, frozen=True):
+    """What the child of the burier found around itself: read back, or tried."""
+
+    landlock: int
+    rules: int
+    sees_root: bool
+    reaches_parent: bool
+    limits: tuple[tuple[str, int, int], ...]
+    """Name, soft and hard."""
+    descriptors: tuple[int, ...]
+    cgroups: tuple[str, ...]
+    inheritable: str = field(name="CapInh")
+    permitted: str = field(name="CapPrm")
+    effective: str = field(name="CapEff")
+    bounding: str = field(name="CapBnd")
+    ambient: str = field(name="CapAmb")
+    no_new_privs: str = field(name="NoNewPrivs")
+    umask: str = field(name="Umask")
+
+
+def read_report(told: object) -> WallReport:
+    """Return the report that a child wrote."""
+    return msgspec.convert(told, WallReport)
+
+
+def differences(plan: WallPlan, report: WallReport, cage: str) -> list[str]:
+    """Return what is not as planned. *cage* is the name of the run's cgroups."""
+    return [
+        *_about_files(plan, report),
+        *_about_privileges(plan, report),
+        *_about_limits(plan, report),
+        *_about_cgroups(plan, report, cage),
+    ]
+
+
+def _about_files(plan: WallPlan, report: WallReport) -> Iterator[str]:
+    if report.landlock != plan.landlock_abi:
+        yield f"Landlock ABI {report.landlock}, planned {plan.landlock_abi}"
+    if plan.rules is not None:
+        if report.rules != len(plan.rules):
+            yield f"{report.rules} rules for files, planned {len(plan.rules)}"
+        if report.sees_root and not any(path == "/" for path, _ in plan.rules):
+            yield "/ can be listed"
+    if plan.is_scoped and report.reaches_parent:
+        yield "its burier can be signalled"
+    if report.descriptors != _DESCRIPTORS:
+        yield f"open descriptors {report.descriptors}"
+
+
+def _about_privileges(plan: WallPlan, report: WallReport) -> Iterator[str]:
+    sets = {
+        "inheritable": report.inheritable,
+        "permitted": report.permitted,
+        "effective": report.effective,
+        "ambient": report.ambient,
+    }
+    if plan.drops_bounding:
+        sets["bounding"] = report.bounding
+    for name, value in sets.items():
+        if int(value, 16) != _NOTHING:
+            yield f"{name} capabilities {value}"
+    if report.no_new_privs != "1":
+        yield "new privileges can be had"
+    if report.umask != "0077":
+        yield f"umask {report.umask}"
+
+
+def _about_limits(plan: WallPlan, report: WallReport) -> Iterator[str]:
+    found = {name: (soft, hard) for name, soft, hard in report.limits}
+    for name, limit in plan.limits.rlimits:
+        # A process of ours may have lowered its own limits since the plan was made.
+        if name not in found or not all(0 <= end <= limit for end in found[name]):
+            yield f"limit {name} is {found.get(name)}, planned {limit}"
+
+
+def _about_cgroups(plan: WallPlan, report: WallReport, cage: str) -> Iterator[str]:
+    joined = sum(path.rpartition("/")[2] == cage for path in report.cgroups)
+    if joined < len(plan.groups):
+        yield f"in {joined} cgroups, planned {len(plan.groups)}"

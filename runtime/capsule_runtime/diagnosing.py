@@ -1,0 +1,73 @@
+"""Find out what holds on this machine by trying it, each wall in a process of its own."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+import msgspec
+
+from capsule_runtime.core.containment import Mechanism, Missing
+from capsule_runtime.core.diagnosis import Diagnosis, judge
+from capsule_runtime.core.machine import Machine
+from capsule_runtime.core.sandbox_plan import TIER, missing_walls
+from capsule_runtime.core.wall_limits import ResourceLimits, plan_limits
+from capsule_runtime.errors import HostError
+from capsule_runtime.host import trials
+from capsule_runtime.host.leftovers import boot_id, new_cage_name
+from capsule_runtime.host.machine import find_machine
+
+_SECONDS = 60
+_SMALL = ResourceLimits(memory=64 * 1024**2, processes=8, files=64, disk=2**30, wall=60)
+
+
+def examine(machine: Machine | None = None) -> Diagnosis:
+    """Try every wall and return what came of it; *machine* is what there is to build walls of.
+
+    Raises:
+        HostError: the trials cannot be made.
+    """
+    machine = machine or find_machine()
+    told = _try_all(machine)
+    return Diagnosis(
+        boot=boot_id(),
+        tier=TIER,
+        mechanism=Mechanism(machine.landlock_abi, machine.landlock_errata, machine.cgroups.kind),
+        trials=judge(told, machine),
+        missing=_missing(machine),
+    )
+
+
+def _missing(machine: Machine) -> tuple[Missing, ...]:
+    return (*missing_walls(machine), *plan_limits(_SMALL, machine).missing)
+
+
+def _try_all(machine: Machine) -> dict[str, tuple[str, str]]:
+    groups = json.dumps(_cages(machine))
+    with tempfile.TemporaryDirectory(prefix="capsule-doctor-") as folder:
+        command = [sys.executable, "-I", "-S", trials.__file__, folder, groups]
+        try:
+            done = subprocess.run(
+                command, capture_output=True, timeout=_SECONDS, check=True, cwd=Path("/")
+            )
+        except (OSError, subprocess.SubprocessError) as exc:
+            said = getattr(exc, "stderr", None) or b""
+            raise HostError(
+                "E-HOST-032", f"the walls cannot be tried: {exc}: {said.decode()[-500:]}"
+            ) from exc
+    return msgspec.json.decode(done.stdout, type=dict[str, tuple[str, str]])
+
+
+def _cages(machine: Machine) -> dict[str, object]:
+    """Return small cgroups for the trials that need one."""
+    cgroups = machine.cgroups
+    wanted = {"exceed-memory": cgroups.memory, "exceed-processes": cgroups.processes}
+    groups = plan_limits(_SMALL, machine).groups
+    return {
+        name: (new_cage_name(), [one for one in groups if one[0] == place])
+        for name, place in wanted.items()
+        if place
+    }

@@ -1,0 +1,111 @@
+"""The places of a run as they lie on this machine, for the plan of its walls."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Mapping
+from contextlib import suppress
+from pathlib import Path
+
+from capsule_runtime.core.sandbox_plan import DEVICES, SHARED, SYSTEM, Ground
+from capsule_runtime.host.capsule import AGENT_PATH, Capsule, Launch, Places
+from capsule_runtime.host.footprint import program_of, search_prefixes
+
+_CREDENTIALS = (
+    ".ssh",
+    ".gnupg",
+    ".aws",
+    ".azure",
+    ".kube",
+    ".docker",
+    ".netrc",
+    ".git-credentials",
+    ".cargo/credentials.toml",
+    ".config/gcloud",
+    ".config/gh",
+    ".claude",
+    ".claude.json",
+    ".codex",
+    ".gemini",
+    ".qwen",
+    ".config/opencode",
+    ".local/share/opencode",
+    ".local/share/keyrings",
+)
+"""Keys and logins in a home folder."""
+_REACHED_BY_LINK = ("/etc/resolv.conf", "/etc/hosts", "/etc/localtime")
+_GIT_FILE_BYTES = 4096
+
+
+def ground_of(capsule: Capsule, places: Places, launch: Launch, state: Path) -> Ground:
+    """Return the ground on which *launch* stands."""
+    home, workdir = str(Path.home()), os.path.realpath(places.workdir)
+    system = [*SYSTEM, *(os.path.realpath(link) for link in _REACHED_BY_LINK)]
+    return Ground(
+        capsule=str(capsule.folder),
+        workdir=workdir,
+        workdir_mode=capsule.manifest.workdir.mode,
+        writable=tuple(map(str, (places.home, places.tmp, places.out))),
+        agent=str(AGENT_PATH),
+        program=program_of(launch.argv[0], launch.env),
+        search_path=tuple(_search_path(launch.env)),
+        system=tuple(filter(os.path.exists, system)),
+        devices=tuple(filter(os.path.exists, (f"/dev/{name}" for name in DEVICES))),
+        shared=tuple(filter(os.path.isdir, SHARED)),
+        git=tuple(git_folders(Path(workdir))),
+        caller_home=os.path.realpath(home),
+        state=os.path.realpath(state),
+        credentials=tuple(os.path.join(home, name) for name in _CREDENTIALS),
+        foreign_workdir=os.stat(workdir).st_uid != os.geteuid(),
+    )
+
+
+def _search_path(env: Mapping[str, str]) -> Iterator[str]:
+    """Yield the folders of the search path, and the installations they belong to."""
+    for folder in env.get("PATH", "").split(os.pathsep):
+        if os.path.isabs(folder) and os.path.isdir(folder):
+            yield from search_prefixes(os.path.realpath(folder))
+
+
+def git_folders(workdir: Path) -> Iterator[str]:
+    """Yield what git reads outside *workdir*: a worktree's or a submodule's folder, a parent's.
+
+    A harness may have written the file that names the folder. So the folder must name the work
+    directory in return, which no harness can make one do that it cannot write.
+    """
+    for folder in (workdir, *workdir.parents):
+        git = folder / ".git"
+        if git.is_file() and (named := _named_by(git)) is not None:
+            yield from _linked(named, git)
+            return
+        if (git / "HEAD").is_file():
+            if folder not in (workdir, Path.home()):
+                yield str(git.resolve())
+            return
+
+
+def _linked(folder: Path, git: Path) -> Iterator[str]:
+    """Yield *folder*, and the repository it belongs to, if it names *git* in return."""
+    with suppress(OSError, ValueError):
+        if (back := folder / "gitdir").is_file():
+            if Path(_first_line(back)).resolve() == git.resolve():
+                yield str(folder)
+                yield str((folder / _first_line(folder / "commondir")).resolve())
+        elif f"worktree = {os.path.relpath(git.parent, folder)}\n" in _text(folder / "config"):
+            yield str(folder)
+
+
+def _named_by(git: Path) -> Path | None:
+    with suppress(OSError, ValueError):
+        word, _, path = _first_line(git).partition(": ")
+        return (git.parent / path).resolve() if word == "gitdir" and path else None
+    return None
+
+
+def _first_line(path: Path) -> str:
+    return _text(path).partition("\n")[0].strip()
+
+
+def _text(path: Path) -> str:
+    with path.open(encoding="utf-8") as file:
+        return file.read(_GIT_FILE_BYTES)

@@ -1,0 +1,181 @@
+"""What must go on working behind the walls: programs as people install them."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+import venv
+from collections.abc import Generator
+from pathlib import Path
+
+import pytest
+from msgspec.structs import replace
+
+from capsule_runtime import Outcome
+from capsule_runtime.core.grants import Grants
+from capsule_runtime.core.sandbox_plan import plan_walls
+from capsule_runtime.host.footprint import program_of
+from capsule_runtime.host.ground import git_folders
+from capsule_runtime.host.machine import find_machine
+from capsule_runtime.supervisor import open_supervisor
+from support.cell import USUAL, Cell, read_all
+from support.harness import write_capsule
+from support.logs import Log
+from support.supervised import ended, request_for
+
+ANSWER = '{"type":"turn-end","result":"hello"}'
+GIT = {"GIT_CONFIG_GLOBAL": "/dev/null", "GIT_CONFIG_SYSTEM": "/dev/null"}
+
+
+@pytest.fixture
+def home() -> Generator[Path]:
+    """A folder in the caller's home: closed, but for what programs in it need."""
+    folder = Path(tempfile.mkdtemp(prefix="installed-", dir=Path.home()))
+    yield folder
+    shutil.rmtree(folder)
+
+
+def executable(path: Path, text: str) -> Path:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(text)
+    path.chmod(0o755)
+    return path
+
+
+async def run_of(folder: Path, *command: str) -> Log:
+    """Return the log of a harness that is *command*, outside of the folders that are shared."""
+    capsule = write_capsule(folder / "capsule", command)
+    workdir = folder / "work"
+    workdir.mkdir()
+    async with open_supervisor(folder / "state") as supervisor:
+        return await ended(await supervisor.start(request_for(capsule, workdir=workdir)))
+
+
+async def test_a_python_agent_of_a_virtual_environment(home: Path) -> None:
+    venv.create(home / "venv", symlinks=True)
+    code = f"import json, ssl, sys; input(); print({ANSWER!r})"
+
+    log = await run_of(home, str(home / "venv/bin/python"), "-c", code)
+
+    assert log.final.response == "hello"
+
+
+async def test_a_python_script_that_a_virtual_environment_installed(home: Path) -> None:
+    venv.create(home / "venv", symlinks=True)
+    library = next((home / "venv/lib").glob("python*/site-packages"))
+    (library / "agent.py").write_text(f"def main():\n    input()\n    print({ANSWER!r})\n")
+    script = f"#!{home}/venv/bin/python\nimport agent\nagent.main()\n"
+    executable(home / "venv/bin/agent", script)
+    (home / "bin").mkdir()
+    (home / "bin/agent").symlink_to(home / "venv/bin/agent")
+
+    log = await run_of(home, str(home / "bin/agent"))
+
+    assert log.final.response == "hello"
+
+
+async def test_a_command_of_node(home: Path) -> None:
+    if shutil.which("node") is None:
+        pytest.skip("node is not installed")
+    package = home / "node/lib/node_modules/agent"
+    code = "#!/usr/bin/env node\nrequire('./words')\n"
+    executable(package / "cli.js", code)
+    (package / "words.js").write_text(f"console.log('{ANSWER}')\n")
+    (home / "node/bin").mkdir()
+    (home / "node/bin/agent").symlink_to("../lib/node_modules/agent/cli.js")
+
+    log = await run_of(home, str(home / "node/bin/agent"))
+
+    assert log.final.response == "hello"
+
+
+async def test_a_shell_script_of_the_capsule(home: Path) -> None:
+    capsule = home / "capsule"
+    log = await run_of(
+        home, "sh", "-c", f"read task; cat {capsule}/capsule.toml >&2; echo '{ANSWER}'"
+    )
+
+    assert log.final.response == "hello"
+    [stderr] = (home / "state").rglob("stderr.log")
+    assert stderr.read_text().startswith('name = "test"')
+
+
+async def test_what_lies_beside_the_program_is_closed(home: Path) -> None:
+    if home.is_relative_to("/tmp"):
+        pytest.skip("this home lies in a folder that is shared")
+    (home / "secret").write_text("canary")
+
+    log = await run_of(home, "sh", "-c", f"read task; cat {home}/secret && echo '{ANSWER}'")
+
+    assert log.record.outcome is Outcome.FAILED
+    assert "Permission denied" in log.final.message
+    assert b"canary" not in log.body
+
+
+async def test_git_in_a_worktree_whose_repository_is_elsewhere(cell: Cell) -> None:
+    repository = cell.folder / "repository"
+    git(cell.folder, "init", "-q", str(repository))
+    git(repository, "commit", "-q", "--allow-empty", "-m", "the first")
+    shutil.rmtree(cell.workdir)
+    git(repository, "worktree", "add", "-q", str(cell.workdir))
+
+    said = await git_log(cell)
+
+    assert said == "the first\n"
+
+
+async def test_git_below_the_root_of_a_repository(cell: Cell) -> None:
+    git(cell.folder, "init", "-q", ".")
+    git(cell.folder, "commit", "-q", "--allow-empty", "-m", "of the parent")
+
+    said = await git_log(cell)
+
+    assert said == "of the parent\n"
+
+
+async def test_a_git_file_opens_nothing_that_does_not_name_it_too(cell: Cell) -> None:
+    """A harness may write one, and must not choose what its next run can read."""
+    (cell.workdir / ".git").write_text(f"gitdir: {cell.secret.parent}\n")
+
+    assert list(git_folders(cell.workdir)) == []
+
+
+def git(folder: Path, *words: str) -> None:
+    who = ("-c", "user.name=A", "-c", "user.email=a@example.org")
+    subprocess.run(["git", *who, *words], cwd=folder, check=True, env={**os.environ, **GIT})
+
+
+async def git_log(cell: Cell) -> str:
+    program = "/usr/bin/git"
+    ground = replace(
+        cell.ground(),
+        program=program_of(program, {"PATH": "/usr/bin"}),
+        git=tuple(git_folders(cell.workdir)),
+    )
+    walls = plan_walls(ground, Grants(), USUAL, find_machine())
+    argv = (program, "-c", "safe.directory=*", "log", "--format=%s")
+    async with cell.launched(argv, walls, **GIT) as (_, output):
+        return (await read_all(output)).decode()
+
+
+def test_the_footprint_of_a_program_by_links_and_interpreters(tmp_path: Path) -> None:
+    executable(tmp_path / "prefix/bin/interpreter", "")
+    script = executable(tmp_path / "app/tool", f"#!{tmp_path}/link\n")
+    (tmp_path / "link").symlink_to("prefix/bin/interpreter")
+    (tmp_path / "name").symlink_to(script)
+
+    found = program_of(str(tmp_path / "name"), {})
+
+    names = ("name", "app/tool", "link", "prefix/bin/interpreter")
+    assert set(found.files) >= {str(tmp_path / name) for name in names}
+    assert found.prefixes == (str(tmp_path / "prefix"),)
+
+
+def test_the_interpreter_of_these_tests_is_found_with_its_library() -> None:
+    found = program_of(sys.executable, {})
+
+    assert sys.prefix in found.prefixes
+    assert sys.base_prefix in {os.path.realpath(prefix) for prefix in found.prefixes}

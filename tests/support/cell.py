@@ -1,0 +1,140 @@
+"""A harness behind walls, and the same one without: what it reached is judged from outside."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import sys
+import tempfile
+import uuid
+from collections.abc import AsyncGenerator
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import anyio
+
+from capsule_runtime.core.grants import Grants
+from capsule_runtime.core.machine import Machine
+from capsule_runtime.core.sandbox_plan import Ground, Program, WallPlan, plan_walls
+from capsule_runtime.core.wall_limits import ResourceLimits
+from capsule_runtime.host.footprint import program_of
+from capsule_runtime.host.machine import find_machine
+from capsule_runtime.host.process import Spawn, Tree, Warden, open_warden
+from support.processes import processes_of
+
+PATIENCE_SECONDS = 20
+CANARY = "the canary sings"
+NOTHING = Grants()
+USUAL = ResourceLimits(memory=2**30, processes=64, files=64, disk=2**30, wall=60)
+
+
+class Cell:
+    """Folders outside of /tmp, a warden, and harnesses in Python that try things."""
+
+    def __init__(self, folder: Path, warden: Warden) -> None:
+        self.folder = folder
+        self.secret = folder / "outside" / "secret"
+        self.workdir = folder / "work"
+        self.home = folder / "home"
+        for made in (self.secret.parent, self.workdir, self.home):
+            made.mkdir()
+        self.secret.write_text(CANARY)
+        self.warden = warden
+
+    def ground(self, mode: str = "rw") -> Ground:
+        """Return the ground of a harness in Python."""
+        system = ("/usr", "/bin", "/sbin", "/lib", "/lib64", "/etc", "/opt")
+        return Ground(
+            capsule=str(self.workdir),
+            workdir=str(self.workdir),
+            workdir_mode=mode,
+            writable=(str(self.home),),
+            agent=str(self.workdir),
+            program=program_of(sys.executable, os.environ),
+            search_path=(),
+            system=tuple(filter(os.path.exists, system)),
+            devices=("/dev/null", "/dev/zero", "/dev/urandom"),
+            shared=("/tmp",),
+            git=(),
+            caller_home=str(Path.home()),
+            state=str(self.folder / "state"),
+            credentials=(),
+        )
+
+    def walls(
+        self,
+        mode: str = "rw",
+        ceilings: ResourceLimits = USUAL,
+        grants: Grants = NOTHING,
+        machine: Machine | None = None,
+    ) -> WallPlan:
+        """Return the walls of this machine, or of what *machine* says it has."""
+        return plan_walls(self.ground(mode), grants, ceilings, machine or find_machine())
+
+    async def tries(self, code: str, walls: WallPlan | None, *arguments: str) -> str:
+        """Return all that a harness of the Python *code* says, once its tree is buried."""
+        async with self.started(code, walls, *arguments) as (_, output):
+            return (await read_all(output)).decode()
+
+    @asynccontextmanager
+    async def started(
+        self, code: str, walls: WallPlan | None, *arguments: str
+    ) -> AsyncGenerator[tuple[Tree, int]]:
+        """Start a harness of the Python *code*; at the end of the block it is buried."""
+        argv = (sys.executable, "-I", "-S", "-c", code, *arguments)
+        async with self.launched(argv, walls) as started:
+            yield started
+
+    @asynccontextmanager
+    async def launched(
+        self, argv: tuple[str, ...], walls: WallPlan | None, **env: str
+    ) -> AsyncGenerator[tuple[Tree, int]]:
+        """Start *argv*, and hold the reading end of its stdout and stderr."""
+        run = f"run_{uuid.uuid4().hex}"
+        output, writer = os.pipe()
+        null = os.open(os.devnull, os.O_RDWR | os.O_CLOEXEC)
+        env = {"CAPSULE_RUN": run, "HOME": str(self.home), "PATH": "/usr/bin:/bin", **env}
+        try:
+            spawn = Spawn(run, argv, env, str(self.workdir), walls)
+            tree = await self.warden.spawn(spawn, null, writer, writer)
+        finally:
+            os.close(null)
+            os.close(writer)
+        try:
+            yield tree, output
+        finally:
+            tree.bury()
+            with anyio.CancelScope(shield=True):
+                await tree.buried()
+            os.close(output)
+            assert processes_of(run) == []
+
+
+def program_ground(program: str, env: dict[str, str]) -> Program:
+    """Return what *program* needs, found on the PATH of *env*."""
+    found = shutil.which(program, path=env["PATH"])
+    assert found is not None
+    return program_of(found, env)
+
+
+async def read_all(output: int) -> bytes:
+    """Read the pipe *output* to its end."""
+    said = b""
+    with anyio.fail_after(PATIENCE_SECONDS):
+        while True:
+            await anyio.wait_readable(output)
+            part = os.read(output, 65536)
+            if not part:
+                return said
+            said += part
+
+
+@asynccontextmanager
+async def open_cell() -> AsyncGenerator[Cell]:
+    """Make a cell where nothing is shared: /tmp is open to everybody."""
+    folder = Path(tempfile.mkdtemp(prefix="cell-", dir="/var/tmp"))
+    try:
+        async with open_warden(str(folder / "lock"), str(folder / "socket")) as warden:
+            yield Cell(folder, warden)
+    finally:
+        shutil.rmtree(folder)

@@ -1,0 +1,70 @@
+"""What a harness says it is behind is compared with the plan, word by word."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from capsule_runtime.core.grants import Grants
+from capsule_runtime.core.machine import Hierarchies, Machine
+from capsule_runtime.core.sandbox_plan import Ground, Program, WallPlan, plan_walls
+from capsule_runtime.core.wall_limits import ResourceLimits
+from capsule_runtime.core.wall_report import differences, read_report
+
+CAGE = "capsule-x-1-1"
+
+
+def planned() -> WallPlan:
+    ground = Ground(
+        "/caps", "/work", "rw", (), "/agent", Program(), (), (), (), (), (), "/me", "/state", ()
+    )
+    machine = Machine(
+        landlock_abi=7, cgroups=Hierarchies("cgroup1", "/m", "/p"), drops_bounding=True
+    )
+    return plan_walls(ground, Grants(), ResourceLimits(2**30, 64, 128, 2**30, 60), machine)
+
+
+def told(**changed: Any) -> dict[str, Any]:
+    """Return the report of a child that did all that was planned, but for what *changed*."""
+    plan = planned()
+    assert plan.rules is not None
+    return {
+        "landlock": 7,
+        "rules": len(plan.rules),
+        "sees_root": False,
+        "reaches_parent": False,
+        "limits": tuple((name, limit, limit) for name, limit in plan.limits.rlimits),
+        "descriptors": [0, 1, 2, 3, 4],
+        "cgroups": ["/", f"/a/{CAGE}", f"/{CAGE}"],
+        **dict.fromkeys(("CapInh", "CapPrm", "CapEff", "CapBnd", "CapAmb"), "0" * 16),
+        "NoNewPrivs": "1",
+        "Umask": "0077",
+    } | changed
+
+
+def test_what_was_planned_is_no_difference() -> None:
+    assert differences(planned(), read_report(told()), CAGE) == []
+
+
+@pytest.mark.parametrize(
+    ("changed", "words"),
+    [
+        ({"landlock": 0}, "Landlock ABI 0, planned 7"),
+        ({"rules": 1}, "1 rules for files"),
+        ({"sees_root": True}, "/ can be listed"),
+        ({"reaches_parent": True}, "its burier can be signalled"),
+        ({"limits": ()}, "limit NOFILE is None, planned 128"),
+        ({"limits": (("NOFILE", 128, -1),)}, "limit NOFILE is (128, -1)"),
+        ({"descriptors": [0, 1, 2, 3, 4, 5]}, "open descriptors"),
+        ({"cgroups": [f"/{CAGE}"]}, "in 1 cgroups, planned 2"),
+        ({"CapEff": "00000000a80425fb"}, "effective capabilities 00000000a80425fb"),
+        ({"CapBnd": "0000000000000001"}, "bounding capabilities"),
+        ({"NoNewPrivs": "0"}, "new privileges can be had"),
+        ({"Umask": "0022"}, "umask 0022"),
+    ],
+)
+def test_each_difference_is_named(changed: dict[str, Any], words: str) -> None:
+    found = differences(planned(), read_report(told(**changed)), CAGE)
+
+    assert any(one.startswith(words) for one in found), found
