@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import os
+from collections.abc import Iterable
 from pathlib import Path
+
+from msgspec.structs import replace
 
 from capsule_runtime.core.grants import Grants
 from capsule_runtime.core.sandbox_plan import WallPlan, plan_walls
@@ -32,4 +36,10 @@ def walls_of(
         ground = ground_of(capsule, places, launch, state)
     except OSError as exc:
         raise HostError("E-HOST-031", f"the walls cannot be planned: {exc}") from exc
-    return plan_walls(ground, grants, ResourceLimits.of(limits), find_machine())
+    there = replace(grants, read=_there(grants.read), write=_there(grants.write))
+    return plan_walls(ground, there, ResourceLimits.of(limits), find_machine())
+
+
+def _there(paths: Iterable[str]) -> tuple[str, ...]:
+    """Return the *paths* that can be opened. Of the others a plan says that they are not there."""
+    return tuple(filter(os.path.exists, paths))

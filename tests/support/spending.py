@@ -12,6 +12,7 @@ from __future__ import annotations
 import json
 import os
 import select
+import shutil
 import signal
 import sys
 from pathlib import Path
@@ -62,12 +63,14 @@ def spender(
     folder: Path, *words: str, spend: str = "", model: str | None = None, driver: str = "jsonl"
 ) -> Path:
     """Write the capsule *folder* whose harness gets *words*; *spend* is its table of ceilings."""
-    command = [sys.executable, "-I", "-S", __file__, *words]
+    command = [sys.executable, "-I", "-S", "./spending.py", *words]
     lines = ['name = "spender"', "[harness]", f"driver = {json.dumps(driver)}"]
     lines += [f"command = {json.dumps(command)}"]
     lines += [f"model = {json.dumps(model)}"] if model else []
     folder.mkdir(parents=True)
     (folder / "capsule.toml").write_text("\n".join([*lines, "[spend]", spend]) + "\n")
+    # Its walls let a harness read its capsule, not the folder that these tests happen to lie in.
+    shutil.copy(__file__, folder)
     return folder
 
 

@@ -8,7 +8,7 @@ from msgspec import Struct
 
 from capsule_runtime.core.containment import Axes, Containment, Mechanism, Missing
 from capsule_runtime.core.env_names import check_names
-from capsule_runtime.core.grants import Grants
+from capsule_runtime.core.grants import Grants, is_beneath
 from capsule_runtime.core.machine import Machine
 from capsule_runtime.core.wall_limits import LimitPlan, ResourceLimits, Settings, plan_limits
 from capsule_runtime.errors import ContainmentError
@@ -119,11 +119,6 @@ def marshallable(
         return plan.limits.rlimits, None
     rules = tuple((path.encode("utf-8", "surrogateescape"), kind) for path, kind in plan.rules)
     return plan.limits.rlimits, rules
-
-
-def is_beneath(path: str, folder: str) -> bool:
-    """Whether *path* is *folder* or lies in it."""
-    return path == folder or path.startswith(folder.rstrip("/") + "/")
 
 
 def may_open(path: str, ground: Ground) -> bool:

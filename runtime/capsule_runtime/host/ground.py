@@ -10,29 +10,8 @@ from pathlib import Path
 from capsule_runtime.core.sandbox_plan import DEVICES, SHARED, SYSTEM, Ground
 from capsule_runtime.host.capsule import AGENT_PATH, Capsule, Launch, Places
 from capsule_runtime.host.footprint import program_of, search_prefixes
+from capsule_runtime.host.own_paths import CREDENTIALS
 
-_CREDENTIALS = (
-    ".ssh",
-    ".gnupg",
-    ".aws",
-    ".azure",
-    ".kube",
-    ".docker",
-    ".netrc",
-    ".git-credentials",
-    ".cargo/credentials.toml",
-    ".config/gcloud",
-    ".config/gh",
-    ".claude",
-    ".claude.json",
-    ".codex",
-    ".gemini",
-    ".qwen",
-    ".config/opencode",
-    ".local/share/opencode",
-    ".local/share/keyrings",
-)
-"""Keys and logins in a home folder."""
 _REACHED_BY_LINK = ("/etc/resolv.conf", "/etc/hosts", "/etc/localtime")
 _GIT_FILE_BYTES = 4096
 
@@ -55,7 +34,7 @@ def ground_of(capsule: Capsule, places: Places, launch: Launch, state: Path) -> 
         git=tuple(git_folders(Path(workdir))),
         caller_home=os.path.realpath(home),
         state=os.path.realpath(state),
-        credentials=tuple(os.path.join(home, name) for name in _CREDENTIALS),
+        credentials=tuple(os.path.join(home, name) for name in CREDENTIALS),
         foreign_workdir=os.stat(workdir).st_uid != os.geteuid(),
     )
 

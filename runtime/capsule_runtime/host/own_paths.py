@@ -13,14 +13,14 @@ from capsule_runtime.errors import UsageError
 from capsule_runtime.host.config_file import config_path
 
 _SYSTEM = ("/proc", "/sys", "/dev", "/run")
-# Where agents, clouds and tools that publish or log in keep their credentials.
-_CREDENTIALS = """
+CREDENTIALS = """
     .ssh .gnupg .aws .azure .kube .docker .netrc .git-credentials .npmrc .pypirc .vault-token
     .password-store .claude .claude.json .codex .gemini .qwen .pi .cursor .copilot .aider
     .config/gcloud .config/gh .config/opencode .config/goose .config/github-copilot .config/op
     .local/share/opencode .local/share/keyrings .local/share/goose
-    .mozilla .config/google-chrome .config/chromium
+    .cargo/credentials.toml .mozilla .config/google-chrome .config/chromium
 """.split()
+"""Where agents, clouds and tools that publish or log in keep their keys, in a home folder."""
 
 
 def home_folder() -> str:
@@ -56,7 +56,7 @@ def why_never(path: str, state: Path) -> str | None:
     if config is not None and is_beneath(os.path.realpath(config), path):
         return "your config.toml is in it"
     for home in homes:
-        for name in _CREDENTIALS:
+        for name in CREDENTIALS:
             credentials = f"{home}/{name}"
             if _touch(path, credentials) or _touch(path, os.path.realpath(credentials)):
                 return f"credentials are kept in ~/{name}"
