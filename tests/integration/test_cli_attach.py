@@ -34,7 +34,11 @@ def detached(command: Command, harness: str, *words: str) -> str:
 def on_cue(command: Command, *words: str) -> Generator[tuple[str, Path]]:
     """Start a run that ends when its cue is written to."""
     cue = command.cue()
-    yield detached(command, ON_CUE, "--env", f"CUE={cue}", *words), cue
+    run = detached(command, ON_CUE, "--env", f"CUE={cue}", *words)
+    # It has read its capsule by then, which a test may write anew.
+    with command.started("attach", run, "--format", "jsonl") as follower:
+        follower.frame("working")
+    yield run, cue
 
 
 def test_a_detached_run_goes_on_alone(command: Command) -> None:
