@@ -4,10 +4,15 @@ Run: python tests/bench/bench_latency.py [asyncio|trio]
 
 One process writes the deltas of all runs straight into the harnesses' own stdout pipes, each with the
 instant of its write in it; the harnesses, each a `cat` of its task, only wait for their stdin to end.
+A stream is measured that is under way: Python's collector has swept up after the launches of all runs
+(for 200 that takes it 45 ms, and it comes again every 9 s or so), the first second has no stamps, and
+the runs are told to end only when all deltas have arrived.
 """
 
 from __future__ import annotations
 
+import gc
+import subprocess
 import sys
 import tempfile
 import time
@@ -30,6 +35,7 @@ from capsule_runtime.runs import open_runs
 from capsule_runtime.supervisor import Supervisor, open_supervisor
 
 SECONDS = 5.0
+WARM_SECONDS = 1.0
 STAMPED = b'"text":"'
 CAPSULE = """
 name = "reader"
@@ -41,14 +47,14 @@ output = "64GiB"
 """
 LOADER = r"""
 import os, sys, time
-rate, seconds, flood, *paths = sys.argv[1:]
-rate, seconds, flood = float(rate), float(seconds), int(flood)
+rate, seconds, warm, flood, *paths = sys.argv[1:]
+rate, seconds, warm, flood = float(rate), float(seconds), float(warm), int(flood)
 fds = [os.open(path, os.O_WRONLY) for path in paths]
 for fd in fds[:flood]:
     os.set_blocking(fd, False)
 block = b'{"type":"text-delta","text":"x"}\n' * 400
 gap, start, n, rest = 1 / rate / max(1, len(fds) - flood), time.monotonic(), 0, [b""] * flood
-while (now := time.monotonic()) < start + seconds:
+while (now := time.monotonic()) < start + warm + seconds:
     for i in range(flood):
         try:
             rest[i] = rest[i] or block
@@ -60,8 +66,10 @@ while (now := time.monotonic()) < start + seconds:
         if not flood:
             time.sleep(due - now)
         continue
-    os.write(fds[flood + n % (len(fds) - flood)], b'{"type":"text-delta","text":"%d"}\n' % time.monotonic_ns())
+    stamp = time.monotonic_ns() if now > start + warm else 0
+    os.write(fds[flood + n % (len(fds) - flood)], b'{"type":"text-delta","text":"%d"}\n' % stamp)
     n += 1
+time.sleep(0.5)
 for i, fd in enumerate(fds):
     os.set_blocking(fd, True)
     os.write(fd, (rest[i] if i < flood else b"") + b'{"type":"turn-end","result":""}\n')
@@ -77,6 +85,8 @@ class Load:
     runs: int
     per_second: int
     floods: int = 0
+    elsewhere: bool = False
+    """Whether the first run is followed in another process, and no run in this one."""
 
 
 @dataclass
@@ -119,7 +129,7 @@ async def stdout_of(run: ActiveRun) -> str:
     raise AssertionError("the run ended before its launch")
 
 
-async def measure(load: Load, *, elsewhere: bool = False) -> Measured:
+async def measure(load: Load) -> Measured:
     """Run *load* under one supervisor, followed here or in another process."""
     measured = Measured()
     with tempfile.TemporaryDirectory() as name:
@@ -128,11 +138,12 @@ async def measure(load: Load, *, elsewhere: bool = False) -> Measured:
         async with open_supervisor(folder / "state") as supervisor:
             runs = await start_all(supervisor, folder, load.runs + load.floods)
             pipes = [await stdout_of(run) for run in runs]
-            figures = [str(load.per_second), str(SECONDS), str(load.floods)]
+            figures = [str(load.per_second), str(SECONDS), str(WARM_SECONDS), str(load.floods)]
             command = [sys.executable, "-c", LOADER, *figures, *pipes]
+            gc.collect()
             async with anyio.create_task_group() as tasks:
                 before = time.process_time()
-                if elsewhere:
+                if load.elsewhere:
                     tasks.start_soon(follow_elsewhere, folder / "state", runs[0].id, measured)
                 else:
                     for run in runs:
@@ -140,7 +151,7 @@ async def measure(load: Load, *, elsewhere: bool = False) -> Measured:
                 await anyio.run_process(command)
                 for run in runs:
                     await run.wait()
-                measured.cpu_share = (time.process_time() - before) / SECONDS
+                measured.cpu_share = (time.process_time() - before) / (SECONDS + WARM_SECONDS)
     return measured
 
 
@@ -158,19 +169,28 @@ async def follow_here(state: Path, run: str) -> None:
     sys.stdout.write("\n".join(map(str, measured.latencies_ms)))
 
 
+LOADS = (
+    Load("1 x 200/s", 1, 200),
+    Load("200 x 50/s", 200, 50),
+    Load("199 x 50/s beside a flood", 199, 50, 1),
+    Load("1 x 200/s, follower in another process", 1, 200, elsewhere=True),
+)
+
+
 def main() -> None:
     if "--follow" in sys.argv:
         anyio.run(follow_here, Path(sys.argv[-2]), sys.argv[-1])
         return
     backend = sys.argv[1] if len(sys.argv) > 1 else "asyncio"
+    if len(sys.argv) > 2:
+        load = LOADS[int(sys.argv[2])]
+        sys.stdout.write(f"{load.name}: {anyio.run(measure, load, backend=backend)}\n")
+        return
     with tempfile.TemporaryDirectory() as folder:
         sys.stdout.write(f"{backend}; fdatasync p50 {fdatasync_ms(Path(folder)):.2f} ms\n")
-    single = Load("1 x 200/s", 1, 200)
-    loads = [single, Load("200 x 50/s", 200, 50), Load("199 x 50/s beside a flood", 199, 50, 1)]
-    for load in loads:
-        sys.stdout.write(f"{load.name}: {anyio.run(measure, load, backend=backend)}\n")
-    from_outside = anyio.run(lambda: measure(single, elsewhere=True), backend=backend)
-    sys.stdout.write(f"{single.name}, follower in another process: {from_outside}\n")
+    sys.stdout.flush()
+    for number in range(len(LOADS)):  # each in a process that has nothing behind it
+        subprocess.run([sys.executable, __file__, backend, str(number)], check=True)
 
 
 if __name__ == "__main__":

@@ -10,9 +10,8 @@ from collections import deque
 from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from typing import Protocol, Self
 
-import anyio
-
 from capsule_runtime.core.chain import Row
+from capsule_runtime.host.waiting import Waiting, waiting
 
 _TAIL_BYTES = 64 * 1024
 _ROW_OVERHEAD_BYTES = 200
@@ -37,7 +36,7 @@ class Feed:
         self._read_log = read_log
         self._tail: list[Row] = []
         self._tail_bytes = 0
-        self._changed: anyio.Event | None = None
+        self._waiting: Waiting | None = None
         self._ended = False
 
     def publish(self, rows: Sequence[Row]) -> None:
@@ -65,8 +64,8 @@ class Feed:
         while after >= self.head:
             if self._ended:
                 return False
-            self._changed = self._changed or anyio.Event()
-            await self._changed.wait()
+            self._waiting = self._waiting or waiting()
+            await self._waiting.wait()
         return True
 
     def rows(self, after: int) -> Sequence[Row]:
@@ -81,9 +80,8 @@ class Feed:
         return newest_first[::-1]
 
     def _wake(self) -> None:
-        if self._changed is not None:
-            self._changed.set()
-            self._changed = None
+        if self._waiting is not None:
+            self._waiting.wake()
 
 
 class Growing(Protocol):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from functools import partial
 
 import anyio
 import msgspec
@@ -89,22 +90,25 @@ class RunLog:
         rows = rows_of(appends)
         size = sum(len(row.body) for row in rows)
         self._waiting_bytes += size
-
-        def done(error: StoreError | None) -> None:
-            self._waiting_bytes -= size
-            if error is None:
-                self.published(rows, appends)
-            else:
-                self._failure = self._failure or error
-                if self._when_lost is not None:
-                    self._when_lost()
-            if self._committed is not None:
-                self._committed.set()
-                self._committed = None
-
+        # What lives until the commit is kept small: it is what the collector has to look through.
+        done = partial(self._done, rows, size, appends if self._observe else ())
         index, context = self._changes(appends)
         settlement = _settlement(appends)
         self._store.append(self._tail, rows, index, done, context=context, settlement=settlement)
+
+    def _done(
+        self, rows: Sequence[Row], size: int, observed: Sequence[Append], error: StoreError | None
+    ) -> None:
+        self._waiting_bytes -= size
+        if error is None:
+            self.published(rows, observed)
+        else:
+            self._failure = self._failure or error
+            if self._when_lost is not None:
+                self._when_lost()
+        if self._committed is not None:
+            self._committed.set()
+            self._committed = None
 
     def published(self, rows: Sequence[Row], appends: Sequence[Append]) -> None:
         """Show *rows*, which hold *appends* and are on disk by now."""
