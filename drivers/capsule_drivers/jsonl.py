@@ -193,7 +193,7 @@ def _read_block(lines: bytes) -> list[Event] | None:
     # two lines that hold one object each stands "}\n{", and inside an object it cannot.
     if not len(events) == lines.count(b"\n") == lines.count(b"}\n{") + 1:
         return None
-    if not _OPEN_VALUE.keys().isdisjoint(map(type, events)) and any(map(_is_deep, events)):
+    if any(_is_deep(event) for event in events if type(event) in _OPEN_VALUE):
         return None
     return events
 

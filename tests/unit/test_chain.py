@@ -1,6 +1,8 @@
 from __future__ import annotations
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from capsule_runtime.core.chain import START, Link, Row, find_flaw, find_miscount, forge
 
@@ -88,3 +90,11 @@ def test_clients_see_the_frames_of_a_row_byte_for_byte() -> None:
     assert Row(1, 1, frame).frames() == frame
     assert Row(2, 2, fact).frames() == b""
     assert Row(1, 3, frame + fact + nested).frames() == frame + nested
+
+
+@given(st.lists(st.booleans(), min_size=1, max_size=12))
+def test_frames_are_the_lines_that_are_no_facts_in_any_order(order: list[bool]) -> None:
+    lines = [b'{"type":"text","text":"a\\n{"}\n' if it else b'{"fact":"said"}\n' for it in order]
+    frames = [line for line in lines if b"fact" not in line]
+
+    assert Row(1, len(lines), b"".join(lines)).frames() == b"".join(frames)

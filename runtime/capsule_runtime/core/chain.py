@@ -35,21 +35,17 @@ class Row(Struct, frozen=True, gc=False):
 
     def frames(self) -> bytes:
         """Return the lines that clients see, byte for byte."""
-        kept: list[bytes] = []
-        start = 0
-        while (fact := _find_fact(self.body, start)) is not None:
-            kept.append(self.body[start:fact])
-            start = self.body.index(b"\n", fact) + 1
-        return b"".join((*kept, self.body[start:])) if kept else self.body
-
-
-def _find_fact(body: bytes, start: int) -> int | None:
-    """Return where the first line from *start* on begins that is a fact."""
-    if body.startswith(FACT_START, start):
-        return start
-    # A newline inside a line is escaped: this one ends the line before.
-    before = body.find(_NEXT_FACT, start)
-    return None if before < 0 else before + 1
+        body = self.body
+        while body.startswith(FACT_START):
+            body = body[body.index(b"\n") + 1 :]
+        # A newline inside a line is escaped: each of these ends the line before a fact.
+        first, *rest = body.split(_NEXT_FACT)
+        kept = [first]
+        for piece in rest:
+            _, end, frames = piece.partition(b"\n")
+            if end:
+                kept.append(frames)
+        return b"\n".join(kept)
 
 
 class Link(Struct, frozen=True, gc=False):
