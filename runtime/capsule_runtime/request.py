@@ -66,10 +66,18 @@ class RunRequest:
         workdir: str | Path = ".",
         context: str | None = None,
         containment: str | None = None,
+        ceilings: Ceilings = NO_CEILINGS,
     ) -> Self:
         """Return the request to give *task*, in plain words, to *capsule*."""
         message = Message(new_id("msg"), (TextPart(task),))
-        return cls(Path(capsule), message, Path(workdir), context, containment=containment)
+        return cls(
+            Path(capsule),
+            message,
+            Path(workdir),
+            context,
+            containment=containment,
+            ceilings=ceilings,
+        )
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,6 +14,7 @@ import anyio.to_thread
 import pytest
 
 from capsule_runtime import (
+    Ceilings,
     Exit,
     Frame,
     Outcome,
@@ -85,6 +86,25 @@ async def test_a_run_gives_its_frames_and_then_its_result(tmp_path: Path, state:
     assert (result.turns, result.tool_calls, result.tokens) == (1, 1, 12)
     assert (result.out / "result.txt").read_text() == "hello"
     assert result.created_at < result.ended_at
+
+
+async def test_a_program_bounds_a_run_and_reads_what_it_used(tmp_path: Path, state: Path) -> None:
+    used = Usage(model="anthropic:claude-3-haiku", input_tokens=700, output_tokens=300)
+    capsule = recorded_capsule(tmp_path / "capsule", used, UntilInterrupted(), TurnEnd("no more"))
+    wish = RunRequest.of(
+        capsule,
+        "do it",
+        workdir=tmp_path,
+        containment="advisory",
+        ceilings=Ceilings(tokens=1000),
+    )
+    async with open_supervisor(state) as supervisor:
+        result = await (await supervisor.start(wish)).wait()
+
+    assert (result.outcome, result.reason) == (Outcome.REFUSED, Reason.TOKENS)
+    assert "tokens ceiling of 1000" in result.message
+    assert result.tokens == 1000
+    assert [call.model for call in result.usage.calls] == [used.model]
 
 
 async def test_a_reader_may_begin_behind_any_frame_and_be_late(tmp_path: Path, state: Path) -> None:
