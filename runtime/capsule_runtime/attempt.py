@@ -21,7 +21,6 @@ from capsule_runtime.core.actions import (
     Bury,
     Interrupt,
     Reply,
-    TopUp,
     WindDown,
     WriteResult,
 )
@@ -33,7 +32,6 @@ from capsule_runtime.core.run import Run
 from capsule_runtime.core.sandbox_plan import WallPlan
 from capsule_runtime.core.states import State
 from capsule_runtime.core.units import show_size
-from capsule_runtime.day_watch import DayWatch
 from capsule_runtime.deadline_watch import DeadlineWatch
 from capsule_runtime.deciding import Act, Decider
 from capsule_runtime.driver import Driver
@@ -71,13 +69,11 @@ class Attempt:
         self._run = run
         self._log = log
         self._driver = GuardedDriver(driver)
-        self._decider = Decider(run, log, host.clock, self._act)
+        reserve = partial(host.day.reserve, log.run) if host.day is not None else None
+        self._decider = Decider(run, log, host.clock, self._act, reserve)
         self._limits = limits
         self._heed = heed
         self._watch = DeadlineWatch(run, self._decider, host.clock, limits, self.ask_stop)
-        self._day: DayWatch | None = None
-        if host.day is not None:
-            self._day = DayWatch(run, self._decider, partial(host.day.reserve, log.run))
         self._tree: Tree | None = None
         self._stdio: Stdio | None = None
         self._resources: ResourceWatch | None = None
@@ -168,9 +164,8 @@ class Attempt:
             async with anyio.create_task_group() as tasks:
                 stdio.stdin.serve(tasks.start_soon)
                 tasks.start_soon(self._watch.run)
-                for watch in (self._day, self._resources):
-                    if watch is not None:
-                        tasks.start_soon(watch.run)
+                if self._resources is not None:
+                    tasks.start_soon(self._resources.run)
                 drained = self._read_outputs(tasks, stdio, stderr)
                 self._log.when_lost(tasks.cancel_scope.cancel)
                 burial = await buried(tree, self._decider.trouble)
@@ -251,9 +246,6 @@ class Attempt:
             case Bury():
                 if self._tree:
                     self._tree.bury()
-            case TopUp(needs):
-                if self._day:
-                    self._day.ask(needs)
             case _:
                 assert_never(action)
         return None

@@ -96,6 +96,6 @@ def parse_config(text: str, path: str) -> Config:
 def _hint_for(key: str) -> str:
     if key.startswith("grants"):
         return "`capsule explain E-TRU-001` says what can be granted, and how it is written."
-    if key.startswith("spend.day"):
+    if key in ("spend.day", "spend.day.usd"):
         return 'Dollars are written like "1.50", 1.5 or 2.'
     return "`capsule schema config` describes every key."

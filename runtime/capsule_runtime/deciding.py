@@ -6,7 +6,7 @@ a limit, a person): so one at a time decides, and performs before the next one d
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 
 import anyio
 
@@ -19,29 +19,39 @@ from capsule_runtime.core.actions import (
     WindDown,
     WriteResult,
 )
+from capsule_runtime.core.day_share import Needs, Share
 from capsule_runtime.core.journal import Append, Moment
 from capsule_runtime.core.run import Run
 from capsule_runtime.core.states import State
 from capsule_runtime.host.clock import Clock
 from capsule_runtime.host.run_log import RunLog
 
-Act = WriteResult | Reply | Interrupt | WindDown | Bury | TopUp
-"""An action that is no write to the log."""
+Act = WriteResult | Reply | Interrupt | WindDown | Bury
+"""An action that is no write to the log, and no question."""
 
 
 class Decider:
     """Let a run decide, write what it decided, and have the rest done by *act*."""
 
     def __init__(
-        self, run: Run, log: RunLog, clock: Clock, act: Callable[[Act], str | None]
+        self,
+        run: Run,
+        log: RunLog,
+        clock: Clock,
+        act: Callable[[Act], str | None],
+        reserve: Callable[[Needs], Awaitable[Share]] | None = None,
     ) -> None:
-        """*act* performs one action and returns what went wrong, if anything did."""
+        """*act* performs one action and returns what went wrong, if anything did.
+
+        *reserve* gets the run more of the day, where the day has ceilings.
+        """
         self.turn = anyio.Lock(fast_acquire=True)
         """Held by whoever decides."""
         self._run = run
         self._log = log
         self._clock = clock
         self._act = act
+        self._reserve = reserve
         self._troubles: list[str] = []
 
     async def decide(self, decide: Callable[[Moment], list[Action]]) -> None:
@@ -78,10 +88,13 @@ class Decider:
         """
         appends: list[Append] = []
         replies: list[Reply] = []
+        asked: TopUp | None = None
         for action in actions:
             match action:
                 case Append():
                     appends.append(action)
+                case TopUp():
+                    asked = action
                 case Reply():
                     replies.append(action)  # a harness may ask a thousand times in one breath
                 case _:
@@ -94,6 +107,10 @@ class Decider:
             self._log.put(appends)
             if self._log.is_full:
                 await self._log.room()
+        if asked is not None and self._reserve is not None:
+            # Nothing more is decided before the answer: what comes next may be too much already.
+            share = await self._reserve(asked.needs)
+            await self.perform(self._run.share(share, self._clock.moment()))
         # What went wrong in an act is noted behind the entries that were numbered before it; but
         # nothing stands behind the final status.
         if self._troubles and self._run.state is not State.ENDED:

@@ -178,7 +178,8 @@ class Listener:
 
     async def _take(self, said: Sequence[Said], moment: Moment) -> None:
         """Perform what the driver made of a block of lines, in order."""
-        if BESIDE_EVENTS.isdisjoint(map(type, said)):
+        # Under a ceiling of the day each event waits for what the one before it asked of the store.
+        if self._run.ledger.share is None and BESIDE_EVENTS.isdisjoint(map(type, said)):
             await self._decider.perform(self._run.receive(cast("Sequence[Event]", said), moment))
             return
         for item in said:

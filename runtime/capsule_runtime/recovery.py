@@ -19,7 +19,7 @@ from capsule_runtime.host.clock import Clock
 from capsule_runtime.host.feed import whole_log
 from capsule_runtime.host.locks import is_free, take, try_take
 from capsule_runtime.host.run_log import RunLog
-from capsule_runtime.host.state import doorbell, warden_door, warden_lock
+from capsule_runtime.host.state import doorbell, warden_door, warden_key, warden_lock
 from capsule_runtime.host.store import Store
 from capsule_runtime.host.store_errors import DAMAGED, FENCE_LOST
 from capsule_runtime.logs import Logs
@@ -61,7 +61,7 @@ def _remove_remains(store: Store) -> None:
             continue
         if (lock := try_take(path)) is not None:
             with lock:  # its release removes it
-                for remains in (doorbell, warden_door, warden_lock):
+                for remains in (doorbell, warden_door, warden_key, warden_lock):
                     remains(store.state, owner).unlink(missing_ok=True)
                 store.audience(owner).unlink(missing_ok=True)
 

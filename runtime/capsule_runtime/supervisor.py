@@ -203,7 +203,7 @@ async def open_supervisor(
         door = cleanup.enter_context(open_doorbell(doorbell(store.state, id), store.data_version))
         hub = Hub(store.together)
         cleanup.callback(hub.close)
-        failures: list[Exception] = []
+        failures: list[BaseException] = []
         async with anyio.create_task_group() as tasks:
             account = DayAccount(store, id, clock, day) if day else None
             host = Host(warden, hub, clock, account)
@@ -212,7 +212,7 @@ async def open_supervisor(
                 supervisor.attend(hub, door)
                 await recover(Heir(store, clock, id, prices, logs))
                 yield supervisor
-            except Exception as exc:
+            except (Exception, KeyboardInterrupt, SystemExit) as exc:
                 failures.append(exc)  # raised behind the group, which would wrap it
             finally:
                 await supervisor.close()

@@ -111,7 +111,7 @@ async def stream(supervisor: Supervisor, folder: Path, runs: int, empty: Weight)
     started = await start_all(supervisor, folder, runs)
     watchers = await watchers_of(started)
     pipes = [await stdout_of(run) for run in started]
-    figures = [str(PER_SECOND), str(STREAM_SECONDS), "0"]
+    figures = [str(PER_SECOND), str(STREAM_SECONDS), "0", "0"]
     async with anyio.create_task_group() as tasks:
         await anyio.sleep(SETTLE_SECONDS)
         watching = [os.getpid(), *watchers]

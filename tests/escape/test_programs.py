@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 from msgspec.structs import replace
 
-from capsule_runtime import Outcome
+from capsule_runtime import ContainmentError, Outcome
 from capsule_runtime.core.grants import Grants
 from capsule_runtime.core.sandbox_plan import plan_walls
 from capsule_runtime.host.footprint import program_of
@@ -45,20 +45,25 @@ def executable(path: Path, text: str) -> Path:
     return path
 
 
-async def run_of(folder: Path, *command: str) -> Log:
-    """Return the log of a harness that is *command*, outside of the folders that are shared."""
+async def run_of(folder: Path, *command: str, path: Path | None = None) -> Log:
+    """Return the log of a harness that is *command*, outside of the folders that are shared.
+
+    The caller has *path* on the search path.
+    """
+    env = {"PATH": f"{path}:{os.environ['PATH']}"} if path else {}
     capsule = write_capsule(folder / "capsule", command)
     workdir = folder / "work"
     workdir.mkdir()
     async with open_supervisor(folder / "state") as supervisor:
-        return await ended(await supervisor.start(request_for(capsule, workdir=workdir)))
+        request = request_for(capsule, workdir=workdir, env=env)
+        return await ended(await supervisor.start(request))
 
 
 async def test_a_python_agent_of_a_virtual_environment(home: Path) -> None:
     venv.create(home / "venv", symlinks=True)
     code = f"import json, ssl, sys; input(); print({ANSWER!r})"
 
-    log = await run_of(home, str(home / "venv/bin/python"), "-c", code)
+    log = await run_of(home, "python", "-c", code, path=home / "venv/bin")
 
     assert log.final.response == "hello"
 
@@ -72,7 +77,7 @@ async def test_a_python_script_that_a_virtual_environment_installed(home: Path) 
     (home / "bin").mkdir()
     (home / "bin/agent").symlink_to(home / "venv/bin/agent")
 
-    log = await run_of(home, str(home / "bin/agent"))
+    log = await run_of(home, "agent", path=home / "bin")
 
     assert log.final.response == "hello"
 
@@ -87,7 +92,7 @@ async def test_a_command_of_node(home: Path) -> None:
     (home / "node/bin").mkdir()
     (home / "node/bin/agent").symlink_to("../lib/node_modules/agent/cli.js")
 
-    log = await run_of(home, str(home / "node/bin/agent"))
+    log = await run_of(home, "agent", path=home / "node/bin")
 
     assert log.final.response == "hello"
 
@@ -113,6 +118,50 @@ async def test_what_lies_beside_the_program_is_closed(home: Path) -> None:
     assert log.record.outcome is Outcome.FAILED
     assert "Permission denied" in log.final.message
     assert b"canary" not in log.body
+
+
+async def test_what_a_capsule_says_of_its_program_opens_nothing(home: Path) -> None:
+    """Neither a shebang nor a link nor a file such as a virtual environment has."""
+    if home.is_relative_to("/tmp"):
+        pytest.skip("this home lies in a folder that is shared")
+    tool = executable(home / "project/bin/tool", "#!/bin/sh\n")
+    (home / "project/secret").write_text("canary")
+    (home / "private").mkdir()
+    (home / "private/diary").write_text("canary")
+    script = f"#!/usr/bin/env -S -u {tool} /bin/sh\ncat {home}/project/secret {home}/private/diary"
+    executable(home / "capsule/bin/agent", script)
+    (home / "capsule/pyvenv.cfg").write_text(f"home = {home}/private/bin\n")
+
+    capsule = home / "capsule"
+    (capsule / "capsule.toml").write_text(
+        'name = "sly"\n[harness]\ndriver = "jsonl"\ncommand = ["./bin/agent"]\n'
+    )
+    (home / "work").mkdir()
+    async with open_supervisor(home / "state") as supervisor:
+        request = request_for(capsule, workdir=home / "work")
+        log = await ended(await supervisor.start(request))
+
+    assert b"canary" not in log.body
+    assert "Permission denied" in log.final.message
+
+
+async def test_a_program_in_the_callers_home_is_granted_or_on_the_path(home: Path) -> None:
+    if home.is_relative_to("/tmp"):
+        pytest.skip("this home lies in a folder that is shared")
+    tool = executable(home / "project/bin/tool", f"#!/bin/sh\nread task; echo '{ANSWER}'\n")
+
+    with pytest.raises(ContainmentError) as refused:
+        await run_of(home, str(tool))
+
+    assert refused.value.code == "E-CAP-004"
+    assert str(tool) in refused.value.message
+
+
+@pytest.mark.parametrize("first", ["#!/dev/ptmx\n", "#!/usr/bin/python3\0x\n", "#!\n", "#!   \n"])
+def test_no_first_line_of_a_script_hangs_or_breaks_the_plan(tmp_path: Path, first: str) -> None:
+    script = executable(tmp_path / "agent", first)
+
+    assert program_of(str(script), {"PATH": str(tmp_path)}).files[0] == str(script)
 
 
 async def test_git_in_a_worktree_whose_repository_is_elsewhere(cell: Cell) -> None:
@@ -167,7 +216,7 @@ def test_the_footprint_of_a_program_by_links_and_interpreters(tmp_path: Path) ->
     (tmp_path / "link").symlink_to("prefix/bin/interpreter")
     (tmp_path / "name").symlink_to(script)
 
-    found = program_of(str(tmp_path / "name"), {})
+    found = program_of(str(tmp_path / "name"), {"PATH": str(tmp_path)})
 
     names = ("name", "app/tool", "link", "prefix/bin/interpreter")
     assert set(found.files) >= {str(tmp_path / name) for name in names}

@@ -31,8 +31,10 @@ class Counts(Struct, frozen=True, omit_defaults=True, gc=False):
     @property
     def prompt_tokens(self) -> int | None:
         """Return all that the model read: fresh, from the cache and into the cache."""
-        parts = (self.input_tokens, self.cache_read_tokens, self.cache_write_tokens)
-        return sum_of_known(*parts)
+        # Numbers that contradict each other hide nothing: the hour's writes are writes.
+        written = [it for it in (self.cache_write_tokens, self.cache_write_1h_tokens) if it]
+        writes = max(written) if written else self.cache_write_tokens
+        return sum_of_known(self.input_tokens, self.cache_read_tokens, writes)
 
     @property
     def tokens(self) -> int | None:

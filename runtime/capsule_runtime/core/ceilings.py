@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from enum import StrEnum
 from typing import Literal
 
 from msgspec import Struct
 
 from capsule_runtime.core.money import show_usd
+from capsule_runtime.errors import UsageError
 
 
 class Ceiling(StrEnum):
@@ -30,6 +32,9 @@ class Ceilings(Struct, frozen=True, omit_defaults=True):
     turns: int | None = None
     tool_calls: int | None = None
     on_unmetered: Literal["refuse", "allow"] = "refuse"
+
+    def __post_init__(self) -> None:
+        _check(self.limits())
 
     def lowered_by(self, other: Ceilings) -> Ceilings:
         """Return the lower of each ceiling. Only whoever set one on usd or tokens may let it go.
@@ -73,6 +78,9 @@ class DayCeilings(Struct, frozen=True, omit_defaults=True):
     microusd: int | None = None
     tokens: int | None = None
 
+    def __post_init__(self) -> None:
+        _check(Ceilings(self.microusd, self.tokens).limits())
+
     @property
     def shown(self) -> str:
         """Return the ceilings for people; "" if there are none."""
@@ -108,18 +116,19 @@ class Reached(Struct, frozen=True, omit_defaults=True, tag_field="refused", tag=
         return f"the {self.ceiling} ceiling of {limit} is reached: {about}{observed} observed{by}"
 
 
-class Unheld(Struct, frozen=True, tag_field="refused", tag="unheld"):
+class Unheld(Struct, frozen=True, omit_defaults=True, tag_field="refused", tag="unheld"):
     """A ceiling that nobody can hold, and *why*."""
 
     ceiling: Ceiling
     limit: int
     why: str
+    is_of_day: bool = False
 
     @property
     def refusal(self) -> str:
         """Return the refusal for people."""
-        limit = _shown(self.ceiling, self.limit)
-        return f"the {self.ceiling} ceiling of {limit} cannot be held: {self.why}"
+        limit, day = _shown(self.ceiling, self.limit), " for the day" if self.is_of_day else ""
+        return f"the {self.ceiling} ceiling of {limit}{day} cannot be held: {self.why}"
 
 
 class DayReached(Struct, frozen=True, omit_defaults=True, tag_field="refused", tag="day-reached"):
@@ -167,3 +176,18 @@ def _counted(ceiling: Ceiling, limit: int) -> str:
 
 def _shown(ceiling: Ceiling, amount: int) -> str:
     return show_usd(amount) if ceiling is Ceiling.USD else str(amount)
+
+
+def _check(limits: Iterable[tuple[Ceiling, int]]) -> None:
+    """Refuse a ceiling that is no count.
+
+    Raises:
+        UsageError: E-USE-044.
+    """
+    for ceiling, limit in limits:
+        if type(limit) is not int or limit < 0:
+            what = "micro-dollars" if ceiling is Ceiling.USD else "of them"
+            raise UsageError(
+                "E-USE-044",
+                f"the {ceiling} ceiling is {limit!r}, and must be a whole number {what}, 0 or more",
+            )

@@ -22,7 +22,15 @@ from typing import Literal, assert_never
 from msgspec import Struct
 
 from capsule_runtime.core.calls import CallUsage
-from capsule_runtime.core.ceilings import Ceiling, Ceilings, DayReached, Reached, Refusal, Unheld
+from capsule_runtime.core.ceilings import (
+    Ceiling,
+    Ceilings,
+    DayCeilings,
+    DayReached,
+    Reached,
+    Refusal,
+    Unheld,
+)
 from capsule_runtime.core.day_share import CALLS_HELD, Needs, Share
 from capsule_runtime.core.money import FREE, UNKNOWN, Cost
 from capsule_runtime.core.prices import Price, PriceTable, cost_of_call
@@ -30,6 +38,7 @@ from capsule_runtime.core.usage import UsageFold
 from capsule_runtime.events import Usage
 
 _NO_CEILINGS = Ceilings()
+NO_DAY = DayCeilings()
 _METERED = frozenset({Ceiling.USD, Ceiling.TOKENS})
 _ALLOWED_IN_FULL = frozenset({Ceiling.TURNS, Ceiling.TOOL_CALLS})
 
@@ -86,6 +95,7 @@ class Ledger:
         self._costs: list[Cost] = []
         self._charged = self._inexact = 0
         self._turns = self._tool_calls = 0
+        self._open: int | None = None
         for place in range(len(self.usage.calls)):
             self._weigh(place)
 
@@ -112,10 +122,19 @@ class Ledger:
         place = self.usage.apply(report)
         if place is None or not (self.is_bounded or self._table):
             return
+        if self._open is not None and self._open != place:
+            self.finish()  # the next call begins, so nothing more will be told of that one
         call = self._weigh(place)
+        self._open = place if call.call_id and _missing(call) else None
         if self.refusal is None:
             number = place + 1
             self.refusal = self._reached(_ALLOWED_IN_FULL, number) or self._unheld(number, call)
+
+    def finish(self) -> None:
+        """Judge a call of which something is still missing: nothing more will be told of it."""
+        place, self._open = self._open, None
+        if place is not None and self.refusal is None:
+            self.refusal = self._unheld(place + 1, self.usage.calls[place], is_final=True)
 
     def counted(self, turns: int, tool_calls: int) -> None:
         """Enter how many turns and tool calls there were so far."""
@@ -181,25 +200,34 @@ class Ledger:
                 return Reached(ceiling, limit, observed, call, estimated)
         return None
 
-    def _unheld(self, number: int, call: CallUsage) -> Unheld | None:
+    def _unheld(self, number: int, call: CallUsage, *, is_final: bool = False) -> Unheld | None:
         if self._may_be_unmetered:
             return None
-        of_day = self.share.ceilings.microusd if self.share else None
-        day = () if of_day is None else ((Ceiling.USD, of_day),)
-        for ceiling, limit in (*self._limits, *day):
-            if ceiling in _METERED and (why := self._why_unheld(ceiling, number, call)):
-                return Unheld(ceiling, limit, why)
+        own = tuple((ceiling, limit, False) for ceiling, limit in self._limits)
+        for ceiling, limit, is_of_day in (*own, *self._of_day()):
+            if ceiling in _METERED and (why := self._why_unheld(ceiling, number, call, is_final)):
+                return Unheld(ceiling, limit, why, is_of_day)
         return None
 
-    def _why_unheld(self, ceiling: Ceiling, number: int, call: CallUsage) -> str | None:
+    def _of_day(self) -> tuple[tuple[Ceiling, int, bool], ...]:
+        day = self.share.ceilings if self.share else NO_DAY
+        return tuple(
+            (ceiling, limit, True)
+            for ceiling, limit in ((Ceiling.USD, day.microusd), (Ceiling.TOKENS, day.tokens))
+            if limit is not None
+        )
+
+    def _why_unheld(
+        self, ceiling: Ceiling, number: int, call: CallUsage, is_final: bool
+    ) -> str | None:
         missing = _missing(call)
         if ceiling is Ceiling.USD:
             if self._prices[call.model] is None:
                 return f"nobody knows the price of {call.model!r}"
             if not missing and self._costs[number - 1].most_microusd is None:
                 return f"model call {number} of {call.model!r} has a part without a price"
-        # A later report of a call that has an id may still bring what is missing.
-        if missing and call.call_id is None:
+        # A later report of a call that has an id may still bring what is missing: see `finish`.
+        if missing and (call.call_id is None or is_final):
             return f"model call {number} of {call.model!r} reported no {missing}"
         return None
 

@@ -233,6 +233,9 @@ class Run(Ladder):
                 assert_never(verdict)
 
     def _turn_end(self, event: TurnEnd) -> None:
+        self.ledger.finish()
+        if self.reason is None and self.ledger.is_bounded:
+            self._weigh()
         self._act(WriteResult(event.result))
         self._end_turn(event)
         self._result = event.result

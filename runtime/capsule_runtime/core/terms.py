@@ -44,11 +44,11 @@ class Terms:
             raise SpendError("E-SPE-001", reached.refusal, "Raise the ceiling.")
         of_day = Ceilings(self.day.microusd, self.day.tokens)
         of_day = msgspec.structs.replace(of_day, on_unmetered=self.ceilings.on_unmetered)
-        for ceilings, of in ((self.ceilings, ""), (of_day, " for the day")):
+        for ceilings, is_of_day in ((self.ceilings, False), (of_day, True)):
             unheld = refusal_at_launch(ceilings, self.spend, model, prices)
             if unheld is None:
                 continue
-            message = unheld.refusal.replace(" cannot be held", f"{of} cannot be held")
+            message = msgspec.structs.replace(unheld, is_of_day=is_of_day).refusal
             if self.spend in (Spend.AFTER_RUN, Spend.UNMETERED):
                 raise UsageError("E-USE-040", message, _UNMETERED_HINT)
             raise UsageError("E-USE-041", message, _UNPRICED_HINT)

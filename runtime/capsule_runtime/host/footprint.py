@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import glob
 import os
+import re
 import shutil
-from collections.abc import Iterator, Mapping
+import sys
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
+from stat import S_ISREG
 
+from capsule_runtime.core.grants import is_beneath
 from capsule_runtime.core.sandbox_plan import Program
 
 _HOPS_AT_MOST = 40
@@ -15,22 +20,48 @@ _FIRST_LINE_BYTES = 256
 _PROGRAM_FOLDERS = ("bin", "sbin", "libexec", "shims", "Scripts")
 """A program in a folder that is called like that belongs to what lies in its parent."""
 _PACKAGES = "node_modules"
+_WHITE = re.compile(rb"[ \t]+")
+"""What the kernel splits the first line of a script at."""
 
 
-def program_of(argv0: str, env: Mapping[str, str]) -> Program:
-    """Return what the program *argv0*, an absolute path, needs to run with *env*."""
+def program_of(argv0: str, env: Mapping[str, str], written: Sequence[str] = ()) -> Program:
+    """Return what the program *argv0*, an absolute path, needs to run with *env*.
+
+    Only what the caller chose opens anything: a program in a folder of the search path, or in the
+    installation that we run from, and what it is made of. A manifest, a script of a capsule or a
+    link may name any other, and what lies there is the caller's to grant. So is what lies in the
+    *written* folders, where a harness may have put it.
+    """
+    chosen = _chosen_folders(env, written)
     files: dict[str, None] = {}
     prefixes: dict[str, None] = {}
-    waiting = [argv0]
+    seen: set[tuple[str, bool]] = set()
+    waiting = [(argv0, False)]
     while waiting:
-        path = waiting.pop()
-        if path in files:
+        path, is_chosen = waiting.pop()
+        is_chosen = is_chosen or os.path.dirname(path) in chosen
+        if (path, is_chosen) in seen:
             continue
-        for hop in _hops(path):
-            files[hop] = None
-            prefixes.update(dict.fromkeys(_prefixes(hop)))
-        waiting += _interpreters(path, env)
+        seen.add((path, is_chosen))
+        hops = list(_hops(path))
+        if is_chosen:
+            for hop in hops:
+                files[hop] = None
+                prefixes.update(dict.fromkeys(_prefixes(hop)))
+        waiting += [(other, is_chosen) for other in (*hops[1:], *_interpreters(path, env))]
     return Program(tuple(files), tuple(prefixes))
+
+
+def _chosen_folders(env: Mapping[str, str], written: Sequence[str]) -> frozenset[str]:
+    """Return the folders of programs that are the caller's choice."""
+    found = env.get("PATH", "").split(os.pathsep)
+    ours = [f"{prefix}/bin" for prefix in (sys.prefix, sys.base_prefix)]
+    folders = (os.path.normpath(folder) for folder in (*found, *ours) if os.path.isabs(folder))
+    return frozenset(
+        folder
+        for folder in folders
+        if not any(is_beneath(os.path.realpath(folder), place) for place in written)
+    )
 
 
 def search_prefixes(folder: str) -> Iterator[str]:
@@ -80,20 +111,30 @@ def _base_of_venv(prefix: str) -> str | None:
         for line in Path(prefix, "pyvenv.cfg").read_text(encoding="utf-8").splitlines():
             name, _, home = line.partition("=")
             if name.strip() == "home" and os.path.isabs(home.strip()):
-                return os.path.dirname(os.path.realpath(home.strip()))
+                base = os.path.dirname(os.path.realpath(home.strip()))
+                # Anybody can write such a file; it opens an installation of Python, and no other.
+                return base if glob.glob(f"{glob.escape(base)}/lib*/python3*/os.py") else None
     return None
 
 
 def _interpreters(path: str, env: Mapping[str, str]) -> Iterator[str]:
     """Yield the programs that the first line of *path* names, if it is a script."""
+    line = _first_line(path)
+    if not line.startswith(b"#!"):
+        return
+    words = [os.fsdecode(word) for word in _WHITE.split(line[2:].partition(b"\0")[0]) if word]
+    yield from words[:1]
+    if words and os.path.basename(words[0]) == "env":
+        names = [word for word in words[1:] if not word.startswith("-") and "=" not in word]
+        found = shutil.which(names[0], path=env.get("PATH")) if names else None
+        yield from [os.path.abspath(found)] if found else []
+
+
+def _first_line(path: str) -> bytes:
+    """Return how the file *path* begins. A device or a pipe is not opened: that may hang, or act."""
     with suppress(OSError):
-        with open(path, "rb") as file:
-            line, _, _ = file.read(_FIRST_LINE_BYTES).partition(b"\n")
-        if not line.startswith(b"#!"):
-            return
-        words = os.fsdecode(line[2:]).split()
-        yield from words[:1]
-        if words and os.path.basename(words[0]) == "env":
-            names = [word for word in words[1:] if not word.startswith("-") and "=" not in word]
-            found = shutil.which(names[0], path=env.get("PATH")) if names else None
-            yield from [os.path.abspath(found)] if found else []
+        if S_ISREG(os.stat(path).st_mode):
+            flags = os.O_RDONLY | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC
+            with open(os.open(path, flags), "rb") as file:
+                return file.read(_FIRST_LINE_BYTES).partition(b"\n")[0]
+    return b""

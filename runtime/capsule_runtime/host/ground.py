@@ -26,7 +26,7 @@ def ground_of(capsule: Capsule, places: Places, launch: Launch, state: Path) -> 
         workdir_mode=capsule.manifest.workdir.mode,
         writable=tuple(map(str, (places.home, places.tmp, places.out))),
         agent=str(AGENT_PATH),
-        program=program_of(launch.argv[0], launch.env),
+        program=program_of(launch.argv[0], launch.env, (workdir, str(capsule.folder))),
         search_path=tuple(_search_path(launch.env)),
         system=tuple(filter(os.path.exists, system)),
         devices=tuple(filter(os.path.exists, (f"/dev/{name}" for name in DEVICES))),

@@ -13,6 +13,7 @@ import socket
 from collections.abc import AsyncGenerator, Mapping
 from contextlib import ExitStack, asynccontextmanager, suppress
 from dataclasses import dataclass
+from pathlib import Path
 
 import anyio
 
@@ -213,6 +214,10 @@ async def open_warden(lock_path: str, socket_path: str) -> AsyncGenerator[Warden
         await finish(warden.close)
 
 
+def _read_key(path: str) -> bytes:
+    return Path(f"{path}.key").read_bytes()
+
+
 async def bury_through_warden(path: str, run_id: str) -> bool:
     """Bury a run of another process, whose warden listens at *path*; False if it knows no such run.
 
@@ -225,7 +230,7 @@ async def bury_through_warden(path: str, run_id: str) -> bool:
         with anyio.move_on_after(BURIAL_SECONDS):
             try:
                 connect(warden, path)
-                warden.send(b"bury " + run_id.encode())
+                warden.send(b"bury " + _read_key(path) + b" " + run_id.encode())
                 await anyio.wait_readable(warden)
                 answer = warden.recv(_ANSWER_BYTES)
             except (FileNotFoundError, ConnectionRefusedError):

@@ -47,6 +47,11 @@ def warden_door(state: Path, supervisor: str) -> Path:
     return state / "supervisors" / f"{supervisor}.warden.sock"
 
 
+def warden_key(state: Path, supervisor: str) -> Path:
+    """Return where those who may call at that door find what they must know."""
+    return state / "supervisors" / f"{supervisor}.warden.sock.key"
+
+
 def places_of(state: Path, run: str, context_uuid: str, workdir: Path) -> Places:
     """Return the folders of *run* and of its context."""
     own, context = state / "runs" / run, state / "contexts" / context_uuid

@@ -47,13 +47,14 @@ def main() -> None:
     held = take_lock(lock)
     if is_dead(lifeline):
         return
-    watch = Watch(int(requests), lifeline, held, listen(path))
+    watch = Watch(int(requests), lifeline, held, (listen(path), write_key(f"{path}.key")))
     watch.rehearse()
     # What is collected is touched, and what is touched is copied in every burier.
     gc.disable()
     gc.freeze()
     watch.keep()
     os.unlink(path)
+    os.unlink(f"{path}.key")
 
 
 def open_lifeline(supervisor: int) -> int | None:
@@ -76,6 +77,16 @@ def take_lock(path: str) -> int:
     lock = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
     fcntl.fcntl(lock, fcntl.F_OFD_SETLK, struct.pack("hhqqi0q", fcntl.F_RDLCK, 0, 0, 0, 0))
     return lock
+
+
+def write_key(path: str) -> bytes:
+    """Leave at *path* what a visitor must know. A harness may reach the socket; it reads no state."""
+    key = os.urandom(16).hex().encode()
+    flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW | os.O_CLOEXEC
+    file = os.open(path, flags, 0o600)
+    os.write(file, key)
+    os.close(file)
+    return key
 
 
 def listen(path: str) -> int:

@@ -60,10 +60,11 @@ class LiveRun:
 
 class Watch:
     """Everything the warden knows. Descriptors: *requests* is the supervisor's socket,
-    *lifeline* its pidfd, *lock* what only the end of all buriers frees, *listener* the door for
-    visitors."""
+    *lifeline* its pidfd, *lock* what only the end of all buriers frees, *door* the listener for
+    visitors and the key that they must know."""
 
-    def __init__(self, requests: int, lifeline: int, lock: int, listener: int) -> None:
+    def __init__(self, requests: int, lifeline: int, lock: int, door: tuple[int, bytes]) -> None:
+        listener, self._key = door
         self._requests = socket.socket(fileno=requests)
         self._lifeline = lifeline
         self._listener = listener
@@ -244,15 +245,17 @@ class Watch:
         self._visitors[visitor] = ""
         self._poll.register(visitor, select.POLLIN)
         if len(self._visitors) > VISITORS_AT_MOST:
-            self._answer(visitor, b"unknown")
+            # Whoever asked is waited for; one that only stands there makes room.
+            idle = (one for one, run in self._visitors.items() if not run)
+            self._answer(next(idle), b"unknown")
 
     def _hear_visitor(self, visitor: int) -> None:
         try:
             words = os.read(visitor, MESSAGE_BYTES)
         except ConnectionResetError:
             words = b""
-        verb, _, run = words.decode(errors="replace").partition(" ")
-        if verb == "bury" and self._ask_to_bury(run):
+        _, told, run = words.decode(errors="replace").partition(f"bury {self._key.decode()} ")
+        if told and self._ask_to_bury(run):
             self._visitors[visitor] = run
         else:
             self._answer(visitor, b"unknown")
