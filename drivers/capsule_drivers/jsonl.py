@@ -35,6 +35,7 @@ from capsule_runtime import (
     ToolResult,
     TurnEnd,
     TurnFailed,
+    Usage,
 )
 
 PROTOCOL = 1
@@ -159,7 +160,8 @@ class JsonlDriver:
             event = _read_line(line)
         except (ValueError, RecursionError, msgspec.DecodeError) as exc:
             problem = str(exc)[:_PROBLEM_CHARACTERS]
-            return [Note(f"a line that is no event ({problem}): {_shown(line)}")]
+            note = Note(f"a line that is no event ({problem}): {_shown(line)}")
+            return [note, *_unread_usage(line)]
         if isinstance(event, (TextDelta, ThinkingDelta)):
             return self._joined(event)
         return [*self._unpaired(), event]
@@ -216,6 +218,21 @@ def _read_line(line: bytes) -> Event:
     if _is_deep(event):
         raise ValueError(f"it nests deeper than {_DEPTH} levels")
     return event
+
+
+def _unread_usage(line: bytes) -> Sequence[Event]:
+    """Return a report without numbers for a *line* that was to be one: unknown is not free."""
+    try:
+        raw: object = json.loads(line)
+    except (ValueError, RecursionError):
+        return ()
+    if not isinstance(raw, dict):
+        return ()
+    said = cast("dict[str, object]", raw)
+    if said.get("type") != "usage":
+        return ()
+    model = said.get("model")
+    return [Usage(model if isinstance(model, str) and model else "unknown:unknown")]
 
 
 def _is_deep(event: Event) -> bool:

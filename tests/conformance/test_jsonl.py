@@ -126,9 +126,11 @@ def receive(lines: bytes) -> list[Said]:
 
 def note_of(line: bytes) -> str:
     """Return the note that *line* becomes, and check that its neighbours are whole."""
-    before, note, after = receive(_BEFORE + line + b"\n" + _AFTER)
+    before, note, *also, after = receive(_BEFORE + line + b"\n" + _AFTER)
     assert (before, after) == (BEFORE, AFTER)
     assert isinstance(note, Note)
+    # Of usage that cannot be read it is known that there was some.
+    assert also in ([], [Usage("m")], [Usage("unknown:unknown")])
     assert note.text.startswith("a line that is no event (")
     return note.text
 
@@ -304,6 +306,14 @@ def test_an_unknown_type_is_a_note(line: bytes) -> None:
 )
 def test_a_missing_or_wrong_field_is_a_note(line: bytes) -> None:
     assert line.decode() in note_of(line)
+
+
+def test_usage_that_cannot_be_read_is_usage_of_nobody_knows_how_much() -> None:
+    floats = b'{"type":"usage","model":"m","input_tokens":100.5}\n'
+    nameless = b'{"type":"usage","model":null,"input_tokens":100}\n'
+
+    assert receive(floats)[1:] == [Usage("m")]
+    assert receive(nameless)[1:] == [Usage("unknown:unknown")]
 
 
 @pytest.mark.parametrize(

@@ -288,6 +288,17 @@ async def test_a_supervisor_changes_nothing_of_its_process(tmp_path: Path, state
     assert processes_below(state) == []
 
 
+@pytest.mark.parametrize("leaving", [SystemExit(3), KeyboardInterrupt(), ValueError("no")])
+async def test_what_ends_a_program_in_the_block_comes_out_as_it_is(
+    state: Path, leaving: BaseException
+) -> None:
+    with pytest.raises(type(leaving)) as raised:
+        async with open_supervisor(state):
+            raise leaving
+
+    assert raised.value is leaving
+
+
 async def test_a_supervisor_works_in_a_thread_of_its_own(tmp_path: Path) -> None:
     """Signal handlers, for one, can be set in the main thread alone."""
     capsule = recorded_capsule(tmp_path / "capsule", *HELLO)

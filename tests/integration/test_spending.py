@@ -201,7 +201,7 @@ async def test_negative_counts_are_a_note_and_hurt_no_neighbour(
     lines = "\n".join([usage(30), usage(-1000), usage(20), DONE])
     capsule = spender(tmp_path / "capsule", "ends", lines)
 
-    log = await run_to_end(state, capsule, ceilings=Ceilings(tokens=1000))
+    log = await run_to_end(state, capsule, ceilings=Ceilings(turns=5))
 
     assert log.record.outcome is Outcome.COMPLETED
     assert log.record.tokens == 50
@@ -323,6 +323,40 @@ async def test_a_run_that_finds_no_more_room_is_refused(tmp_path: Path, state: P
     assert log.final.message.startswith("the tokens ceiling of 1000 for the day ")
     ((_, tokens, _),) = settled_rows(state)
     assert 900 <= tokens <= 1000
+
+
+async def test_what_passes_the_day_in_the_same_breath_as_the_end_is_refused(
+    tmp_path: Path, state: Path
+) -> None:
+    capsule = spender(tmp_path / "capsule", "ends", *[usage(100)] * 20, DONE)
+    async with open_supervisor(state, day=DayCeilings(tokens=1000)) as supervisor:
+        log = await ended(await supervisor.start(request_for(capsule)))
+
+    assert (log.record.outcome, log.record.reason) == (Outcome.REFUSED, Reason.TOKENS)
+    assert log.final.message.startswith("the tokens ceiling of 1000 for the day ")
+
+
+async def test_usage_that_cannot_be_read_ends_a_run_under_a_ceiling(
+    tmp_path: Path, state: Path
+) -> None:
+    unread = json.dumps({"type": "usage", "model": MODEL, "input_tokens": 10.5})
+    capsule = spender(tmp_path / "capsule", "ends", unread, DONE)
+
+    log = await run_to_end(state, capsule, ceilings=Ceilings(tokens=1000))
+
+    assert (log.record.outcome, log.record.reason) == (Outcome.REFUSED, Reason.TOKENS)
+    assert "cannot be held" in log.final.message
+
+
+async def test_a_call_that_never_told_its_numbers_ends_in_a_refusal(
+    tmp_path: Path, state: Path
+) -> None:
+    silent = json.dumps({"type": "usage", "model": MODEL, "call_id": "a"})
+    capsule = spender(tmp_path / "capsule", "ends", silent, DONE)
+
+    log = await run_to_end(state, capsule, ceilings=Ceilings(microusd=10_000))
+
+    assert (log.record.outcome, log.record.reason) == (Outcome.REFUSED, Reason.USD)
 
 
 async def test_what_a_run_did_not_use_is_given_back(tmp_path: Path, state: Path) -> None:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import signal
+import socket
 import subprocess
 import sys
 import uuid
@@ -388,6 +390,36 @@ async def test_burying_through_the_warden_what_it_does_not_know(kit: Kit) -> Non
 
     assert not known
     assert processes_of(started.run) == [started.tree.pid]
+
+
+async def test_whoever_cannot_read_the_state_has_no_run_buried(kit: Kit) -> None:
+    """A harness may find the socket and be of our user; its walls keep the key from it."""
+    started = await kit.python(PAUSES)
+    await started.ready()
+    answers: list[bytes] = []
+    for words in (f"bury {started.run}", f"bury {'0' * 32} {started.run}", f"bury  {started.run}"):
+        with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as visitor:
+            visitor.settimeout(PATIENCE_SECONDS)
+            visitor.connect(str(kit.state / "it.sock.warden"))
+            visitor.send(words.encode())
+            answers.append(visitor.recv(64))
+
+    assert answers == [b"unknown"] * 3
+    assert processes_of(started.run) == [started.tree.pid]
+    assert (kit.state / "it.sock.warden.key").stat().st_mode & 0o777 == 0o600
+
+
+async def test_visitors_who_only_stand_there_keep_nobody_out(kit: Kit) -> None:
+    started = await kit.python(PAUSES)
+    await started.ready()
+    with contextlib.ExitStack() as crowd:
+        for _ in range(100):
+            idle = crowd.enter_context(socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET))
+            idle.connect(str(kit.state / "it.sock.warden"))
+
+        known = await bury_through_warden(str(kit.state / "it.sock.warden"), started.run)
+
+    assert known
 
 
 async def test_burying_through_a_warden_that_is_gone(kit: Kit) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Any, Literal
 
 import msgspec
 import pytest
@@ -170,3 +170,13 @@ def test_the_word_of_the_launch_report_is_the_drivers() -> None:
 def test_a_days_refusal_names_ceiling_limit_and_observed(reached: DayReached, words: str) -> None:
     assert reached.refusal == words
     assert msgspec.json.decode(msgspec.json.encode(reached), type=Refusal) == reached
+
+
+@pytest.mark.parametrize("wrong", [-1, 1.5, "10", True])
+def test_a_ceiling_is_a_count(wrong: Any) -> None:
+    with pytest.raises(UsageError) as own:
+        Ceilings(tokens=wrong)
+    with pytest.raises(UsageError) as of_day:
+        DayCeilings(microusd=wrong)
+
+    assert (own.value.code, of_day.value.code) == ("E-USE-044", "E-USE-044")

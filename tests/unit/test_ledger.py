@@ -11,16 +11,11 @@ from hypothesis import strategies as st
 
 from capsule_runtime import Usage
 from capsule_runtime.core.ceilings import Ceiling, Ceilings, Reached, Refusal, Unheld
-from capsule_runtime.core.ledger import (
-    Ledger,
-    Settled,
-    Spend,
-    refusal_at_launch,
-    spend_word,
-)
+from capsule_runtime.core.ledger import Ledger, Settled, Spend
 from capsule_runtime.core.model_names import Pattern
 from capsule_runtime.core.money import Cost
 from capsule_runtime.core.prices import Price, PriceTable, Provider, Rate, Row, cost_of
+from capsule_runtime.core.terms import refusal_at_launch, spend_word
 
 MODEL = "acme:large"
 PRICE = Price(Rate(3_000_000), Rate(15_000_000), Rate(300_000), Rate(4_000_000), Rate(6_000_000))
@@ -236,6 +231,38 @@ def test_a_call_with_an_id_may_still_be_completed() -> None:
 
     assert account.refusal is None
     assert account.settled().cost == Cost(90, 90)
+
+
+def test_a_call_that_never_told_is_judged_once_nothing_more_can_come() -> None:
+    account = ledger(usd=5_000_000)
+    account.used(Usage(MODEL, 10, call_id="a"))
+    account.used(Usage(MODEL, 10, 1, call_id="b"))
+    before = account.refusal
+    account.finish()
+
+    assert before is None
+    assert account.refusal is not None
+    assert "model call 1 of 'acme:large' reported no output_tokens" in account.refusal.refusal
+
+
+def test_no_more_calls_wait_for_the_rest_than_can_be_under_way() -> None:
+    account = ledger(usd=5_000_000)
+    for number in range(64):
+        account.used(Usage(MODEL, 1, call_id=str(number)))
+    before = account.refusal
+    account.used(Usage(MODEL, 1, call_id="one more"))
+
+    assert before is None
+    assert account.refusal is not None
+
+
+def test_writes_for_an_hour_count_where_all_writes_are_not_told() -> None:
+    account = ledger(tokens=100)
+
+    account.used(Usage(MODEL, 1, 1, cache_write_1h_tokens=10_000))
+
+    assert account.refusal is not None
+    assert "10002 observed" in account.refusal.refusal
 
 
 def test_who_allows_unmetered_spending_is_held_to_what_is_known() -> None:

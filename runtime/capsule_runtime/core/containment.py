@@ -23,7 +23,7 @@ class Axes(Struct, frozen=True):
     """How strongly a run is contained, by what it could touch."""
 
     fs: str
-    """`none (metadata)`: contents outside are denied, but names, sizes and times can be seen."""
+    """`none (metadata)`: contents outside are denied; names, modes and times can be seen and changed."""
     tmp: str
     net: str
     proc: str

@@ -17,7 +17,7 @@ the share is too small for another call; whether there is more to be had, others
 from __future__ import annotations
 
 from enum import StrEnum
-from typing import Literal, assert_never
+from typing import assert_never
 
 from msgspec import Struct
 
@@ -37,9 +37,11 @@ from capsule_runtime.core.prices import Price, PriceTable, cost_of_call
 from capsule_runtime.core.usage import UsageFold
 from capsule_runtime.events import Usage
 
+_CALLS_AT_ONCE = 64
+"""How many calls may be under way; of one more, the oldest will not tell what is still missing."""
 _NO_CEILINGS = Ceilings()
 NO_DAY = DayCeilings()
-_METERED = frozenset({Ceiling.USD, Ceiling.TOKENS})
+METERED = frozenset({Ceiling.USD, Ceiling.TOKENS})
 _ALLOWED_IN_FULL = frozenset({Ceiling.TURNS, Ceiling.TOOL_CALLS})
 
 
@@ -50,12 +52,6 @@ class Spend(StrEnum):
     AFTER_CALL = "after-call"
     AFTER_RUN = "after-run"
     UNMETERED = "unmetered"
-
-
-_TOO_LATE = {
-    Spend.AFTER_RUN: "usage is reported only when the run is over",
-    Spend.UNMETERED: "usage is never reported",
-}
 
 
 class Settled(Struct, frozen=True, omit_defaults=True):
@@ -95,7 +91,7 @@ class Ledger:
         self._costs: list[Cost] = []
         self._charged = self._inexact = 0
         self._turns = self._tool_calls = 0
-        self._open: int | None = None
+        self._open: dict[int, CallUsage] = {}
         for place in range(len(self.usage.calls)):
             self._weigh(place)
 
@@ -122,19 +118,27 @@ class Ledger:
         place = self.usage.apply(report)
         if place is None or not (self.is_bounded or self._table):
             return
-        if self._open is not None and self._open != place:
-            self.finish()  # the next call begins, so nothing more will be told of that one
         call = self._weigh(place)
-        self._open = place if call.call_id and _missing(call) else None
+        self._open.pop(place, None)
+        if call.call_id and _missing(call):
+            self._open[place] = call
+            if len(self._open) > _CALLS_AT_ONCE:
+                self._judge_open()
         if self.refusal is None:
             number = place + 1
             self.refusal = self._reached(_ALLOWED_IN_FULL, number) or self._unheld(number, call)
 
     def finish(self) -> None:
-        """Judge a call of which something is still missing: nothing more will be told of it."""
-        place, self._open = self._open, None
-        if place is not None and self.refusal is None:
-            self.refusal = self._unheld(place + 1, self.usage.calls[place], is_final=True)
+        """Judge the calls of which something is still missing: nothing more will be told of them."""
+        while self._open:
+            self._judge_open()
+
+    def _judge_open(self) -> None:
+        """Judge the oldest call of which something is still missing."""
+        place = next(iter(self._open))
+        call = self._open.pop(place)
+        if self.refusal is None:
+            self.refusal = self._unheld(place + 1, call, is_final=True)
 
     def counted(self, turns: int, tool_calls: int) -> None:
         """Enter how many turns and tool calls there were so far."""
@@ -205,7 +209,7 @@ class Ledger:
             return None
         own = tuple((ceiling, limit, False) for ceiling, limit in self._limits)
         for ceiling, limit, is_of_day in (*own, *self._of_day()):
-            if ceiling in _METERED and (why := self._why_unheld(ceiling, number, call, is_final)):
+            if ceiling in METERED and (why := self._why_unheld(ceiling, number, call, is_final)):
                 return Unheld(ceiling, limit, why, is_of_day)
         return None
 
@@ -230,44 +234,6 @@ class Ledger:
         if missing and (call.call_id is None or is_final):
             return f"model call {number} of {call.model!r} reported no {missing}"
         return None
-
-
-def spend_word(
-    usage: Literal["per-call", "cumulative", "final", "none"], *, gateway: bool = False
-) -> Spend:
-    """Return when spending is known with a driver that reports its *usage* so.
-
-    *gateway*: all model calls pass through a listener of ours.
-    """
-    if gateway:
-        return Spend.BEFORE_CALL
-    match usage:
-        case "per-call" | "cumulative":
-            return Spend.AFTER_CALL
-        case "final":
-            return Spend.AFTER_RUN
-        case "none":
-            return Spend.UNMETERED
-        case _:
-            assert_never(usage)
-
-
-def refusal_at_launch(
-    ceilings: Ceilings, spend: Spend, model: str | None, prices: PriceTable | None
-) -> Unheld | None:
-    """Return the ceiling that could not be held, so that the run must not start.
-
-    A *model* that is not known yet is judged when it is first used.
-    """
-    if ceilings.on_unmetered == "allow":
-        return None
-    has_price = model is None or (prices is not None and prices.knows(model))
-    for ceiling, limit in ceilings.limits():
-        if ceiling in _METERED and (why := _TOO_LATE.get(spend)):
-            return Unheld(ceiling, limit, why)
-        if ceiling is Ceiling.USD and not has_price:
-            return Unheld(ceiling, limit, f"nobody knows the price of {model!r}")
-    return None
 
 
 def _missing(call: CallUsage) -> str | None:

@@ -168,7 +168,10 @@ def _caveats(ground: Ground, machine: Machine) -> Iterator[str]:
         if ground.workdir_mode == "ro":
             yield "the capsule promises to only read the work directory; nothing enforces it"
         return
-    yield "names, sizes and times of all files can be seen; contents outside cannot"
+    yield (
+        "contents outside cannot be read or written; but names, sizes, modes and times can be seen,"
+        " and modes and times of your own files can be changed"
+    )
     yield "/tmp and /dev/shm are shared with everybody"
     if machine.landlock_abi < SCOPES_SINCE_ABI:
         yield "the harness can signal your processes, and so end what watches it"
@@ -189,6 +192,7 @@ def missing_walls(machine: Machine) -> Iterator[Missing]:
     """Yield the walls that no run gets here."""
     yield Missing("net", "isolated", "this version builds no walls on the network")
     yield Missing("syscalls", "filtered", "this version filters no system calls")
+    yield Missing("fs", "metadata", "Landlock governs no modes and times: chmod works outside too")
     if not machine.landlock_abi:
         yield Missing("fs", "landlock", machine.landlock_why)
     if machine.landlock_abi < SCOPES_SINCE_ABI:

@@ -3,17 +3,21 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Literal
+from typing import Literal, assert_never
 
 import msgspec
 
-from capsule_runtime.core.ceilings import Ceilings, DayCeilings
-from capsule_runtime.core.ledger import Ledger, Spend, refusal_at_launch, spend_word
+from capsule_runtime.core.ceilings import Ceiling, Ceilings, DayCeilings, Unheld
+from capsule_runtime.core.ledger import METERED, Ledger, Spend
 from capsule_runtime.core.prices import PriceTable
 from capsule_runtime.errors import SpendError, UsageError
 
 NO_CEILINGS = Ceilings()
 NO_DAY = DayCeilings()
+_TOO_LATE = {
+    Spend.AFTER_RUN: "usage is reported only when the run is over",
+    Spend.UNMETERED: "usage is never reported",
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,3 +78,41 @@ def terms_of(
     if day and of_caller.on_unmetered == "refuse":
         ceilings = msgspec.structs.replace(ceilings, on_unmetered="refuse")
     return Terms(spend_word(usage), ceilings, day)
+
+
+def spend_word(
+    usage: Literal["per-call", "cumulative", "final", "none"], *, gateway: bool = False
+) -> Spend:
+    """Return when spending is known with a driver that reports its *usage* so.
+
+    *gateway*: all model calls pass through a listener of ours.
+    """
+    if gateway:
+        return Spend.BEFORE_CALL
+    match usage:
+        case "per-call" | "cumulative":
+            return Spend.AFTER_CALL
+        case "final":
+            return Spend.AFTER_RUN
+        case "none":
+            return Spend.UNMETERED
+        case _:
+            assert_never(usage)
+
+
+def refusal_at_launch(
+    ceilings: Ceilings, spend: Spend, model: str | None, prices: PriceTable | None
+) -> Unheld | None:
+    """Return the ceiling that could not be held, so that the run must not start.
+
+    A *model* that is not known yet is judged when it is first used.
+    """
+    if ceilings.on_unmetered == "allow":
+        return None
+    has_price = model is None or (prices is not None and prices.knows(model))
+    for ceiling, limit in ceilings.limits():
+        if ceiling in METERED and (why := _TOO_LATE.get(spend)):
+            return Unheld(ceiling, limit, why)
+        if ceiling is Ceiling.USD and not has_price:
+            return Unheld(ceiling, limit, f"nobody knows the price of {model!r}")
+    return None
