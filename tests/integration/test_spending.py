@@ -407,7 +407,7 @@ async def test_recovery_settles_what_a_dead_owners_log_says(
     lines = [usage(40_000, call_id="a"), call("1")]
     if tokens == 0:
         lines = []
-    capsule = spender(tmp_path / "capsule", "says", *lines)
+    capsule = spender(tmp_path / "capsule", "stays", *lines)
     with owner(state, capsule) as process:
         process.hear(heard)
         process.kill()
