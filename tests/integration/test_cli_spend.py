@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import json
+import sqlite3
 import subprocess
 import sys
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -271,3 +273,20 @@ def test_prices_that_were_loaded_once_are_kept(command: Command) -> None:
     kept = command.state / "cache" / "prices.msgpack"
     assert kept.stat().st_mode & 0o777 == 0o600
     assert kept.parent.stat().st_mode & 0o777 == 0o700
+
+
+def test_one_damaged_log_does_not_hide_what_the_others_say(command: Command) -> None:
+    command.run(ONE_CALL)
+    command.run(ONE_CALL)
+    whole, hurt = [row["id"] for row in json.loads(command("ps", "--all", "--json").out)]
+    with closing(sqlite3.connect(command.state / "capsule.db")) as database, database:
+        number = database.execute("select no from runs where id = ?", (hurt,)).fetchone()[0]
+        database.execute("update log set body = x'fffe0a' where run = ?", (number,))
+    done = command("spend", "--json")
+    account = json.loads(done.out)
+
+    assert done.status == 10
+    assert f"the log of {hurt} is damaged" in done.err
+    assert account["damaged"] == [hurt]
+    assert (account["total"]["runs"], account["total"]["cost"]["shown"]) == (1, "$0.12")
+    assert whole != hurt

@@ -12,6 +12,7 @@ import anyio
 import click
 from msgspec import Struct
 
+from capsule_runtime.cli.failures import write_stderr
 from capsule_runtime.cli.options import MOST, json_option
 from capsule_runtime.cli.output import write_json, write_stdout
 from capsule_runtime.cli.printer import Shown, shown_line
@@ -21,10 +22,12 @@ from capsule_runtime.core.index import IndexRow
 from capsule_runtime.core.log import dated_calls
 from capsule_runtime.core.prices import PriceTable
 from capsule_runtime.core.units import parse_duration
+from capsule_runtime.errors import StoreError
 from capsule_runtime.runs import Runs, open_runs
 from capsule_runtime.settings import price_book
 
 By = Literal["capsule", "model", "day"]
+DAMAGED = "E-STO-004"
 _DATE = len("2026-01-31")
 
 
@@ -49,6 +52,8 @@ class Account(Struct, frozen=True):
     total: Sum
     by: By | None
     sums: tuple[Sum, ...]
+    damaged: tuple[str, ...] = ()
+    """The runs whose logs cannot be read: what they spent is in no sum."""
 
 
 class _Call(NamedTuple):
@@ -95,24 +100,28 @@ def spend_command(since: str | None, by: By | None, as_json: bool) -> int:
     """
     account = anyio.run(_add_up, since, by)
     write_json(account) if as_json else write_stdout(_table(account))
-    return 0
+    for run in account.damaged:
+        write_stderr(f"error[{DAMAGED}]: the log of {run} is damaged: it is in no sum\n")
+    return StoreError.exit_status if account.damaged else 0
 
 
 async def _add_up(since: str | None, by: By | None) -> Account:
     prices = await price_book().table()
     async with open_runs() as runs:
-        rows = runs.recent(limit=MOST)
-        calls = [
-            call
-            for row in rows
+        calls, damaged = list[_Call](), list[str]()
+        for row in runs.recent(limit=MOST):
             # A run that ended before has no later calls.
-            if since is None or row.ended_at is None or row.ended_at >= since
-            for call in _calls_of(runs, row)
-            if since is None or call.at >= since
-        ]
-    return Account(
-        since, prices.version, _sum("all", calls, prices), by, tuple(_sums(calls, by, prices))
-    )
+            if since is None or row.ended_at is None or row.ended_at >= since:
+                try:
+                    found = list(_calls_of(runs, row))
+                except StoreError as exc:
+                    if exc.code != DAMAGED:
+                        raise
+                    damaged.append(row.id)  # one log must not hide what the others say
+                else:
+                    calls += (call for call in found if since is None or call.at >= since)
+    total, sums = _sum("all", calls, prices), tuple(_sums(calls, by, prices))
+    return Account(since, prices.version, total, by, sums, tuple(damaged))
 
 
 def _calls_of(runs: Runs, row: IndexRow) -> Iterator[_Call]:
