@@ -7,14 +7,13 @@ from functools import partial
 
 import anyio.to_thread
 
-from capsule_runtime.core.ceilings import DayCeilings
+from capsule_runtime.core.ceilings import NO_DAY, DayCeilings
 from capsule_runtime.core.day_share import Needs
 from capsule_runtime.core.index import index_row
 from capsule_runtime.core.journal import Append
 from capsule_runtime.core.log import Record
 from capsule_runtime.core.prices import PriceTable
 from capsule_runtime.core.run import Run
-from capsule_runtime.core.terms import NO_DAY
 from capsule_runtime.host.clock import new_id
 from capsule_runtime.host.log_tail import LogTail
 from capsule_runtime.host.rows import ContextRow

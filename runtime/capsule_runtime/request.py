@@ -8,12 +8,12 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Self
 
-from capsule_runtime.core.ceilings import Ceilings, DayCeilings
+from capsule_runtime.core.ceilings import NO_DAY, Ceilings, DayCeilings
 from capsule_runtime.core.env_names import check_names
 from capsule_runtime.core.facts import AttemptStarted, Created
 from capsule_runtime.core.grants import Capabilities, Grants
 from capsule_runtime.core.sandbox_plan import TIER
-from capsule_runtime.core.terms import NO_CEILINGS, NO_DAY, Terms, terms_of
+from capsule_runtime.core.terms import NO_CEILINGS, Terms, terms_of
 from capsule_runtime.errors import ContainmentError, UsageError
 from capsule_runtime.granting import (
     Standing,

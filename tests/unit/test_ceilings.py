@@ -10,12 +10,19 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from capsule_runtime import SpendError, UsageError
-from capsule_runtime.core.ceilings import Ceiling, Ceilings, DayCeilings, DayReached, Refusal
+from capsule_runtime.core.ceilings import (
+    NO_DAY,
+    Ceiling,
+    Ceilings,
+    DayCeilings,
+    DayReached,
+    Refusal,
+)
 from capsule_runtime.core.ledger import Spend
 from capsule_runtime.core.model_names import Pattern
 from capsule_runtime.core.prices import DollarsPerMillion, Price, PriceTable, Provider, Rate, Row
 from capsule_runtime.core.prices import override as price_of
-from capsule_runtime.core.terms import NO_DAY, Terms, terms_of
+from capsule_runtime.core.terms import Terms, terms_of
 
 limit = st.none() | st.integers(0, 9)
 metering = st.sampled_from(["refuse", "allow"])

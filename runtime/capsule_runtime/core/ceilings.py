@@ -191,3 +191,6 @@ def _check(limits: Iterable[tuple[Ceiling, int]]) -> None:
                 "E-USE-044",
                 f"the {ceiling} ceiling is {limit!r}, and must be a whole number {what}, 0 or more",
             )
+
+
+NO_DAY = DayCeilings()

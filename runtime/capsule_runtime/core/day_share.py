@@ -4,8 +4,8 @@ Usage is known only after a call, and by then the next one may be under way. So 
 slice of the day before it starts, and is stopped while it still holds a call: the one that may be
 under way, judged by the largest so far. It asks for more one call before that, so that the answer
 is there in time. No slice is cut from what is not there, so the slices of all runs never pass the
-ceiling. What is used passes it only where a call takes more than any before it in its run, or a
-harness begins one after it was told to stop. What a run did not use of its slices is given back at
+ceiling. What is used passes it only where a call takes more than any before it in its run, or calls
+are begun, or over, before the harness has heard that it is to stop. What a run did not use of its slices is given back at
 its end; what it used beyond them counts too.
 """
 

@@ -23,9 +23,9 @@ from msgspec import Struct
 
 from capsule_runtime.core.calls import CallUsage
 from capsule_runtime.core.ceilings import (
+    NO_DAY,
     Ceiling,
     Ceilings,
-    DayCeilings,
     DayReached,
     Reached,
     Refusal,
@@ -40,7 +40,6 @@ from capsule_runtime.events import Usage
 _CALLS_AT_ONCE = 64
 """How many calls may be under way; of one more, the oldest will not tell what is still missing."""
 _NO_CEILINGS = Ceilings()
-NO_DAY = DayCeilings()
 METERED = frozenset({Ceiling.USD, Ceiling.TOKENS})
 _ALLOWED_IN_FULL = frozenset({Ceiling.TURNS, Ceiling.TOOL_CALLS})
 

@@ -13,7 +13,6 @@ from capsule_runtime.core.prices import PriceTable
 from capsule_runtime.errors import SpendError, UsageError
 
 NO_CEILINGS = Ceilings()
-NO_DAY = DayCeilings()
 _TOO_LATE = {
     Spend.AFTER_RUN: "usage is reported only when the run is over",
     Spend.UNMETERED: "usage is never reported",
