@@ -25,7 +25,7 @@ from capsule_runtime.host.reservations import Settlement
 from capsule_runtime.host.rows import ContextRow
 from capsule_runtime.host.store import Store
 
-WAITING_BYTES = 256 * 1024
+WAITING_BYTES = 512 * 1024
 """How much of one run may wait for the disk before its output is read on."""
 _PAGE_ROWS = 64
 # What is no JSON value came from a driver in Python, and is shown as Python shows it.
