@@ -40,13 +40,13 @@ from capsule_runtime.guarded import GuardedDriver
 from capsule_runtime.host.capsule import Launch, Places
 from capsule_runtime.host.homes import check_names, collect_files, write_files, write_result
 from capsule_runtime.host.process import Spawn, Tree
+from capsule_runtime.host.resource_watch import RunResources
 from capsule_runtime.host.run_log import RunLog
 from capsule_runtime.host.shared import Host
 from capsule_runtime.host.state import make_places
 from capsule_runtime.host.stdio import WIDE_PIPE_BYTES, StderrLog, Stdio, open_stdio
 from capsule_runtime.listening import Listener
 from capsule_runtime.messages import Exit, Send
-from capsule_runtime.resource_watch import ResourceWatch
 
 DRAIN_SECONDS = 10.0
 """How long output may go on once no process of the run is left to write any."""
@@ -76,7 +76,7 @@ class Attempt:
         self._watch = DeadlineWatch(run, self._decider, host.clock, limits, self.ask_stop)
         self._tree: Tree | None = None
         self._stdio: Stdio | None = None
-        self._resources: ResourceWatch | None = None
+        self._resources: RunResources | None = None
         self._out = Path()
         self._places: tuple[str, ...] = ()
 
@@ -151,7 +151,10 @@ class Attempt:
 
     async def _contained(self, walls: WallPlan, tree: Tree, moment: Moment) -> None:
         """Record the walls that *tree* is behind, and watch what it uses."""
-        self._resources = ResourceWatch(walls.limits, tree, self._places, self.ask_stop)
+        run = self._run
+        self._resources = RunResources(
+            walls.limits, tree, self._places, lambda: run.position, self.ask_stop
+        )
         report = walls.report
         await self._decider.perform(
             self._run.record(lambda seq, at, run: Contained(seq, at, run, report), moment)
@@ -165,7 +168,7 @@ class Attempt:
                 stdio.stdin.serve(tasks.start_soon)
                 tasks.start_soon(self._watch.run)
                 if self._resources is not None:
-                    tasks.start_soon(self._resources.run)
+                    self._host.resources.add(self._resources, tasks.start_soon)
                 drained = self._read_outputs(tasks, stdio, stderr)
                 self._log.when_lost(tasks.cancel_scope.cancel)
                 burial = await buried(tree, self._decider.trouble)
@@ -181,6 +184,8 @@ class Attempt:
             raise
         finally:
             stdio.stdin.close()
+            if self._resources is not None:
+                self._host.resources.drop(self._resources)
         return burial
 
     def _read_outputs(

@@ -36,6 +36,7 @@ from capsule_runtime.host.leftovers import remove_leftovers
 from capsule_runtime.host.locks import remove_if_free, try_take
 from capsule_runtime.host.machine import find_machine
 from capsule_runtime.host.process import open_warden
+from capsule_runtime.host.resource_watch import ResourceWatch
 from capsule_runtime.host.shared import Host
 from capsule_runtime.host.state import default_state, doorbell, places_of, warden_door, warden_lock
 from capsule_runtime.host.store import open_store
@@ -147,6 +148,7 @@ class Supervisor:
     def attend(self, hub: Hub, door: Doorbell) -> None:
         """Begin to hear harnesses, and what others ask. Called once, by `open_supervisor`."""
         self._shelters.shelter(hub.run)
+        self._shelters.shelter(self._registrar.host.resources.run)
         self._shelters.shelter(partial(self._heeder.serve, door))
 
     async def close(self) -> None:
@@ -206,7 +208,7 @@ async def open_supervisor(
         failures: list[BaseException] = []
         async with anyio.create_task_group() as tasks:
             account = DayAccount(store, id, clock, day) if day else None
-            host = Host(warden, hub, clock, account)
+            host = Host(warden, hub, clock, ResourceWatch(lambda: hub.served_at), account)
             supervisor = Supervisor(Registrar(store, host, id, prices, logs), tasks)
             try:
                 supervisor.attend(hub, door)

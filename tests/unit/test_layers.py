@@ -62,7 +62,6 @@ ROOTS = {
     "refusals",
     "registrar",
     "request",
-    "resource_watch",
     "runs",
     "settings",
     "supervisor",

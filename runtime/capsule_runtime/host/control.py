@@ -14,7 +14,7 @@ from pathlib import Path
 
 import anyio
 
-POLL_SECONDS = 1.0
+POLL_SECONDS = 5.0
 
 
 class Doorbell:

@@ -38,6 +38,8 @@ class Hub:
 
     def __init__(self, together: Callable[[], AbstractContextManager[None]] = nullcontext) -> None:
         """*together* goes round what is taken in one round."""
+        self.served_at = 0.0
+        """When somebody was read last, on the monotonic clock."""
         self._together = together
         self._epoll = select.epoll()
         self._waiting: dict[int, anyio.Event] = {}
@@ -91,7 +93,6 @@ class Hub:
 
     async def run(self) -> None:
         """Wake those whose pipe is ready, in rounds, for ever."""
-        last_round = 0.0
         while True:
             if not (ready := self._epoll.poll(0, _READY_MAX)):
                 await anyio.wait_readable(self._epoll.fileno())
@@ -100,13 +101,13 @@ class Hub:
             with self._together():
                 for fd, _ in ready:
                     self._serve(fd)
-            rested = time.monotonic() - last_round > 2 * ROUND_SECONDS
+            rested = time.monotonic() - self.served_at > 2 * ROUND_SECONDS
             if self._flooded or rested:
                 await anyio.lowlevel.checkpoint()
             else:
                 await anyio.sleep(FLOOD_ROUND_SECONDS if self._is_full else ROUND_SECONDS)
             self._flooded = self._is_full = False
-            last_round = time.monotonic()
+            self.served_at = time.monotonic()
 
     def _serve(self, fd: int) -> None:
         if event := self._waiting.get(fd):

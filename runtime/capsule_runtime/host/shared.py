@@ -8,6 +8,7 @@ from capsule_runtime.host.clock import Clock
 from capsule_runtime.host.day_account import DayAccount
 from capsule_runtime.host.hub import Hub
 from capsule_runtime.host.process import Warden
+from capsule_runtime.host.resource_watch import ResourceWatch
 
 
 @dataclass(frozen=True, slots=True)
@@ -17,5 +18,6 @@ class Host:
     warden: Warden
     hub: Hub
     clock: Clock
+    resources: ResourceWatch
     day: DayAccount | None = None
     """Where runs get what they may spend of a day; None where the day has no ceiling."""

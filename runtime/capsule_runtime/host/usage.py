@@ -44,19 +44,19 @@ def tree_tasks(pids: Iterable[int]) -> int:
     return sum(_number(pid, "status", _THREADS) for pid in pids)
 
 
-def disks_of(places: Iterable[str]) -> list[str]:
-    """Return one of *places* for each file system that they lie on."""
+def disks_of(places: Iterable[str]) -> dict[int, str]:
+    """Return one of *places* for each file system that they lie on, by the number of its device."""
     found: dict[int, str] = {}
     for place in places:
         with suppress(OSError):
             found.setdefault(os.stat(place).st_dev, place)
-    return list(found.values())
+    return found
 
 
-def used_bytes(disks: Iterable[str]) -> int:
-    """Return what is used of the file systems of *disks*."""
+def used_bytes(places: Iterable[str]) -> int:
+    """Return what is used of the file systems that *places* lie on, one on each."""
     used = 0
-    for place in disks:
+    for place in places:
         with suppress(OSError):
             disk = os.statvfs(place)
             used += (disk.f_blocks - disk.f_bfree) * disk.f_frsize
