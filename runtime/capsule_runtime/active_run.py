@@ -9,13 +9,11 @@ import anyio
 
 from capsule_runtime.attempt import Attempt
 from capsule_runtime.core.chain import Row
-from capsule_runtime.core.facts import AttemptStarted
 from capsule_runtime.core.log import Record
 from capsule_runtime.core.outcome import Reason
 from capsule_runtime.embedding import Frames, RunResult, result_of
 from capsule_runtime.errors import StoreError
 from capsule_runtime.frames import Frame
-from capsule_runtime.host.capsule import Launch, Places
 from capsule_runtime.host.run_log import RunLog
 from capsule_runtime.logs import Logs
 from capsule_runtime.shelters import Work
@@ -102,12 +100,10 @@ class ActiveRun:
         """Wait until nothing more happens: its end is on record, or its log is lost."""
         await self._ended.wait()
 
-    async def carry_out(
-        self, launch: Launch, places: Places, started: Callable[[int, str, str], AttemptStarted]
-    ) -> None:
+    async def carry_out(self) -> None:
         """Do the attempt, to its recorded end. Called once, by the supervisor."""
         try:
-            await self._attempt.carry_out(launch, places, started)
+            await self._attempt.carry_out()
         except* StoreError as group:
             # One run's log is lost; the supervisor and its other runs go on.
             self._failures = list(_leaves(group))

@@ -24,9 +24,8 @@ from capsule_runtime.core.actions import (
     WindDown,
     WriteResult,
 )
-from capsule_runtime.core.facts import AttemptStarted, Contained
+from capsule_runtime.core.facts import Contained
 from capsule_runtime.core.journal import Moment
-from capsule_runtime.core.limits import Limits
 from capsule_runtime.core.outcome import Reason
 from capsule_runtime.core.run import Run
 from capsule_runtime.core.sandbox_plan import WallPlan
@@ -34,17 +33,16 @@ from capsule_runtime.core.states import State
 from capsule_runtime.core.units import show_size
 from capsule_runtime.deadline_watch import DeadlineWatch
 from capsule_runtime.deciding import Act, Decider
-from capsule_runtime.driver import Driver
 from capsule_runtime.errors import HarnessError, HostError
 from capsule_runtime.guarded import GuardedDriver
-from capsule_runtime.host.capsule import Launch, Places
-from capsule_runtime.host.homes import check_names, collect_files, write_files, write_result
+from capsule_runtime.host.capsule import Launch
+from capsule_runtime.host.homes import collect_files, write_result
 from capsule_runtime.host.process import Spawn, Tree
 from capsule_runtime.host.resource_watch import RunResources
 from capsule_runtime.host.run_log import RunLog
 from capsule_runtime.host.shared import Host
-from capsule_runtime.host.state import make_places
 from capsule_runtime.host.stdio import WIDE_PIPE_BYTES, StderrLog, Stdio, open_stdio
+from capsule_runtime.launching import Launching
 from capsule_runtime.listening import Listener
 from capsule_runtime.messages import Exit, Send
 
@@ -60,41 +58,40 @@ class Attempt:
         host: Host,
         run: Run,
         log: RunLog,
-        driver: Driver,
-        limits: Limits,
+        launching: Launching,
         heed: Callable[[], Awaitable[object]],
     ) -> None:
         """*heed* does what others have asked of the run so far."""
         self._host = host
         self._run = run
         self._log = log
-        self._driver = GuardedDriver(driver)
+        # Let go of once the harness runs, which may be for days.
+        self._launching: Launching | None = launching
+        self._driver, self._limits = GuardedDriver(launching.driver), launching.limits
         reserve = partial(host.day.reserve, log.run) if host.day is not None else None
         self._decider = Decider(run, log, host.clock, self._act, reserve)
-        self._limits = limits
         self._heed = heed
-        self._watch = DeadlineWatch(run, self._decider, host.clock, limits, self.ask_stop)
+        self._watch = DeadlineWatch(run, self._decider, host.clock, self._limits, self.ask_stop)
         self._tree: Tree | None = None
         self._stdio: Stdio | None = None
         self._resources: RunResources | None = None
         self._out = Path()
         self._places: tuple[str, ...] = ()
 
-    async def carry_out(
-        self, launch: Launch, places: Places, started: Callable[[int, str, str], AttemptStarted]
-    ) -> None:
-        """Launch, follow to the end, and write the one final status.
+    async def carry_out(self) -> None:
+        """Launch, follow to the end, and write the one final status. Called once.
 
         Raises:
             StoreError: the log cannot be written. The tree is empty all the same.
         """
-        await self._decider.decide(lambda moment: self._run.record(started, moment))
+        launching, self._launching = self._launching, None
+        assert launching is not None, "an attempt is carried out once"
+        places, collected = launching.places, launching.launch.plan.collect
+        await self._announce(launching)
         self._out = places.out
         self._places = tuple(map(str, (places.workdir, places.home, places.tmp, places.out)))
         try:
-            make_places(places)
-            check_names(launch.plan.collect)
-            write_files(places.home, launch.plan.files)
+            launching.write_places()
             wide = WIDE_PIPE_BYTES if self._driver.describe().loses_tail else None
             if self._driver.fault:
                 raise HarnessError("E-HAR-005", self._driver.fault)
@@ -102,9 +99,11 @@ class Attempt:
                 open_stdio(self._host.hub, places.run, wide_bytes=wide) as stdio,
                 StderrLog(places.run / "stderr.log") as stderr,
             ):
-                if (tree := await self._spawn(launch, stdio)) is not None:
+                tree = await self._spawn(launching.launch, stdio)
+                del launching
+                if tree is not None:
                     burial = await self._follow(tree, stdio, stderr)
-                    files = collect_files(places.home, launch.plan.collect)
+                    files = collect_files(places.home, collected)
                     await self._end(tree, burial, stderr, files)
                     return
         except HarnessError as exc:
@@ -113,6 +112,9 @@ class Attempt:
             await self._not_run(Reason.HOST_FAILED, exc.message)
         else:
             await self._not_run(Reason.INTERRUPTED, "")
+
+    async def _announce(self, launching: Launching) -> None:
+        await self._decider.decide(lambda moment: self._run.record(launching.started, moment))
 
     async def ask_stop(
         self, reason: Reason, message: str = "", *, grace: float | None = None

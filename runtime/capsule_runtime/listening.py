@@ -30,6 +30,8 @@ _WITHOUT_ACTS = frozenset[type](get_args(Event)) - frozenset[type](
     (*get_args(Terminal), *get_args(Request))
 )
 """Events of which nothing follows but entries of the log, unless too much was spent."""
+_WITHOUT_ACTS_BOUNDED = _WITHOUT_ACTS.difference(SPENDING)
+"""The same, where what is spent may be too much."""
 
 
 class Listener:
@@ -56,9 +58,7 @@ class Listener:
         self._heard = heard
         self._send = send
         self._ask_stop = ask_stop
-        # Where nothing is bounded, nothing that is spent is too much.
-        spending = SPENDING if run.ledger.is_bounded else ()
-        self._without_acts = _WITHOUT_ACTS.difference(spending)
+        self._without_acts = _WITHOUT_ACTS_BOUNDED if run.ledger.is_bounded else _WITHOUT_ACTS
         self._lines = LineBuffer(limits.line)
         self._output_bytes = 0
         self._begun: tuple[Lines, Sequence[Said]] | None = None

@@ -41,6 +41,7 @@ from capsule_runtime.host.shared import Host
 from capsule_runtime.host.state import default_state, doorbell, places_of, warden_door, warden_lock
 from capsule_runtime.host.store import open_store
 from capsule_runtime.known_runs import KnownRuns
+from capsule_runtime.launching import Launching
 from capsule_runtime.logs import Logger, Logs
 from capsule_runtime.pricing import PriceBook
 from capsule_runtime.recovery import Heir, recover
@@ -126,19 +127,24 @@ class Supervisor:
         launch = replace(launch, walls=walls)
         state = Run(run, context.name, ledger=Ledger(ready.terms.ceilings, prices))
         log = await self._registrar.create(state, ready, context)
-        driver, limits = ready.capsule.driver, Limits.of(ready.limits)
-        attempt = Attempt(self._registrar.host, state, log, driver, limits, self._heeder.heed)
+        launching = Launching(
+            launch,
+            places,
+            ready.capsule.driver,
+            Limits.of(ready.limits),
+            partial(attempt_started, self.id, ready, launch, session),
+        )
+        attempt = Attempt(self._registrar.host, state, log, launching, self._heeder.heed)
         logs, shelter = (
             self._registrar.logs.of(run=run, context=context.name),
             self._shelters.shelter,
         )
         active = ActiveRun(log, context.name, attempt, shelter, places.out, logs)
         self._runs[run] = active
-        started = partial(attempt_started, self.id, ready, launch, session)
 
         async def carry_out() -> None:
             try:
-                await active.carry_out(launch, places, started)
+                await active.carry_out()
             finally:
                 del self._runs[run]
 

@@ -55,6 +55,7 @@ ROOTS = {
     "heeding",
     "known_runs",
     "diagnosing",
+    "launching",
     "listening",
     "plan",
     "pricing",

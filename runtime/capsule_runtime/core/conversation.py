@@ -77,7 +77,10 @@ class Conversation:
         self._segments = Segments(journal, context, before.removal_owed)
         self._notes = NoteBudget()
         self._open_calls: dict[str, _OpenCall] = {}
-        self.hear: Hear = {
+
+    def hear(self) -> Hear:
+        """Return what to do with each kind of event that is its own."""
+        return {
             TextDelta: self._text_delta,
             ThinkingDelta: self._thinking_delta,
             Text: self._text,

@@ -70,9 +70,10 @@ class Run(Ladder):
         self._said = Conversation(self._journal, context, before, ledger)
         self._purse = Purse(self._said.ledger)
         self._result = before.result
+        hear = self._said.hear()
         self._hear: Hear = {
-            **self._said.hear,
-            **{kind: self._then_weigh(self._said.hear[kind]) for kind in SPENDING},
+            **hear,
+            **{kind: self._then_weigh(hear[kind]) for kind in SPENDING},
             TurnEnd: self._turn_end,
             TurnFailed: self._turn_failed,
             **dict.fromkeys((Permission, Suspend, Sleep, Dispatch, Handoff), self._refuse),

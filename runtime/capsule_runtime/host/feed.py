@@ -1,7 +1,7 @@
 """Follow a run's log by a cursor, in the process that writes it.
 
-The recent end of the log is kept in memory; whoever is further behind reads the store. So a slow
-follower costs nothing and misses nothing.
+The recent end of the log is kept in memory once somebody follows; whoever is further behind reads
+the store. So a slow follower costs nothing and misses nothing.
 """
 
 from __future__ import annotations
@@ -41,6 +41,9 @@ class Feed:
 
     def publish(self, rows: Sequence[Row]) -> None:
         """Show committed *rows* to all followers."""
+        if self._waiting is None:  # nobody has followed yet, so nothing is kept for anybody
+            self.head = rows[-1].last if rows else self.head
+            return
         for row in rows:
             self._tail.append(row)
             self._tail_bytes += len(row.body) + _ROW_OVERHEAD_BYTES
@@ -48,12 +51,13 @@ class Feed:
         kept = len(rows)  # a follower that was up to date finds all of the newest commit here
         while self._tail_bytes > _TAIL_BYTES and len(self._tail) > kept:
             self._tail_bytes -= len(self._tail.pop(0).body) + _ROW_OVERHEAD_BYTES
-        self._wake()
+        self._waiting.wake()
 
     def end(self) -> None:
         """Say that nothing more will be published."""
         self._ended = True
-        self._wake()
+        if self._waiting is not None:
+            self._waiting.wake()
 
     def follow(self, after: int) -> AsyncIterator[Row]:
         """Yield every row beyond entry *after*, until the end."""
@@ -78,10 +82,6 @@ class Feed:
                 break
             newest_first.append(row)
         return newest_first[::-1]
-
-    def _wake(self) -> None:
-        if self._waiting is not None:
-            self._waiting.wake()
 
 
 class Growing(Protocol):

@@ -18,6 +18,8 @@ from contextlib import AbstractContextManager, nullcontext
 import anyio
 import anyio.lowlevel
 
+from capsule_runtime.host.waiting import Waiting, waiting
+
 Take = Callable[[bytes], bool]
 """Take a chunk here and now; False leaves it to whoever reads the pipe."""
 
@@ -42,7 +44,7 @@ class Hub:
         """When somebody was read last, on the monotonic clock."""
         self._together = together
         self._epoll = select.epoll()
-        self._waiting: dict[int, anyio.Event] = {}
+        self._waiting: dict[int, Waiting] = {}
         self._takers: dict[int, Take] = {}
         self._left: dict[int, bytes] = {}
         self._muted: set[int] = set()
@@ -110,10 +112,10 @@ class Hub:
             self.served_at = time.monotonic()
 
     def _serve(self, fd: int) -> None:
-        if event := self._waiting.get(fd):
+        if reader := self._waiting.get(fd):
             if not self._is_taken(fd):
                 del self._waiting[fd]
-                event.set()
+                reader.wake()
         elif fd not in self._muted:
             # Nobody wants it now. A pipe that is read as it fills never comes here, and so is
             # never told to the kernel anew.
@@ -138,8 +140,8 @@ class Hub:
         if fd in self._muted:
             self._muted.remove(fd)
             self._epoll.modify(fd, select.EPOLLIN)
-        event = self._waiting[fd] = anyio.Event()
+        reader = self._waiting[fd] = waiting()
         try:
-            await event.wait()
+            await reader.wait()
         finally:
             self._waiting.pop(fd, None)

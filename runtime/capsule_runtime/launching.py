@@ -1,0 +1,35 @@
+"""What the launch of an attempt needs, and nothing after it: an attempt may run for days."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from capsule_runtime.core.facts import AttemptStarted
+from capsule_runtime.core.limits import Limits
+from capsule_runtime.driver import Driver
+from capsule_runtime.host.capsule import Launch, Places
+from capsule_runtime.host.homes import check_names, write_files
+from capsule_runtime.host.state import make_places
+
+
+@dataclass(frozen=True, slots=True)
+class Launching:
+    """What is launched, where, and how that is recorded."""
+
+    launch: Launch
+    places: Places
+    driver: Driver
+    limits: Limits
+    started: Callable[[int, str, str], AttemptStarted]
+
+    def write_places(self) -> None:
+        """Make the folders of the run, and write what its driver wants in them.
+
+        Raises:
+            HarnessError: the driver names files that cannot be.
+            HostError: they cannot be written.
+        """
+        make_places(self.places)
+        check_names(self.launch.plan.collect)
+        write_files(self.places.home, self.launch.plan.files)
