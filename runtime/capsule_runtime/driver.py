@@ -30,6 +30,10 @@ class Description:
     command: tuple[str, ...] = ()
     version_args: tuple[str, ...] = ()
     tested_versions: tuple[str, ...] = ()
+    install: str = ""
+    """The line that installs it."""
+    keys: tuple[str, ...] = ()
+    """The environment variables that may hold its key; one of them must be given."""
     interrupt_signal: int | None = None
     streams_text: bool = False
     usage: UsageScope = "none"
@@ -58,6 +62,8 @@ class LaunchRequest:
     """The folder that holds `capsule_agent`, for harnesses written in Python."""
     limits: Mapping[str, float]
     """Limits the harness may want to know: seconds and bytes by name."""
+    env: Mapping[str, str] = field(default_factory=dict[str, str])
+    """What the harness is given by its caller: keys and base URLs, which some want in a file."""
     session: str | None = None
     memory: bytes | None = None
     model: str | None = None

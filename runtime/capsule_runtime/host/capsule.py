@@ -135,16 +135,28 @@ def plan_launch(capsule: Capsule, places: Places, task: Task) -> Launch:
         out=str(places.out),
         agent_path=str(AGENT_PATH),
         limits=task.limits,
+        env=task.env,
         session=task.session,
         memory=task.memory,
         model=task.model or harness.model,
         system_prompt=capsule.system_prompt,
     )
+    _check_keys(driver, task.env, harness.driver)
     plan = _ask_plan(driver, request, harness.driver)
     env = _environment(places, task.run, plan.env, task.env)
     return Launch(
         (_program(plan.argv[0], env["PATH"]), *plan.argv[1:]), env, str(places.workdir), plan
     )
+
+
+def _check_keys(driver: Driver, env: Mapping[str, str], name: str) -> None:
+    keys = driver.describe().keys
+    if keys and not any(env.get(key) for key in keys):
+        raise HarnessError(
+            "E-HAR-006",
+            f"the harness of the driver {name!r} has no key: {' or '.join(keys)} is not given",
+            f"Set it and give it to the run: --env {keys[0]}",
+        )
 
 
 def _ask_plan(driver: Driver, request: LaunchRequest, name: str) -> LaunchPlan:
