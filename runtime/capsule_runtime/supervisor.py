@@ -208,7 +208,9 @@ async def open_supervisor(
         )
         warden.warm()
         remove_leftovers(find_machine().cgroups.places)
-        door = cleanup.enter_context(open_doorbell(doorbell(store.state, id), store.data_version))
+        door = cleanup.enter_context(
+            open_doorbell(doorbell(store.state, id), store.data_version, store.write_stamp)
+        )
         hub = Hub(store.together)
         cleanup.callback(hub.close)
         failures: list[BaseException] = []

@@ -17,6 +17,7 @@ import anyio
 import pytest
 
 from capsule_runtime.errors import HarnessError, HostError
+from capsule_runtime.host import process as host_process
 from capsule_runtime.host.locks import is_free, take
 from capsule_runtime.host.process import (
     Burial,
@@ -96,6 +97,15 @@ os.kill(os.getppid(), signal.SIGSTOP)
 os.write(1, b"ready")
 signal.pause()
 """
+
+WITHOUT_SIBLINGS = """
+import runpy, sys
+sys.path.append({folder!r})
+import linux
+linux.SYS_CLONE3 = 1_000_000
+runpy.run_path({folder!r} + "/warden.py", run_name="__main__")
+"""
+HOST_FOLDER = Path(host_process.__file__).parent
 
 DESCRIBES_ITSELF = """
 import os, signal
@@ -177,6 +187,21 @@ async def kit(tmp_path: Path) -> AsyncGenerator[Kit]:
 
 def warden_of(started: Started) -> int:
     return parent_of(parent_of(started.tree.pid))
+
+
+def name_of(pid: int) -> str:
+    with contextlib.suppress(FileNotFoundError):
+        return Path(f"/proc/{pid}/comm").read_text().strip()
+    return ""
+
+
+def zygotes_of(started: Started) -> list[int]:
+    return [pid for pid in children(warden_of(started)) if name_of(pid) == "capsule-zygote"]
+
+
+def zygote_of(started: Started) -> int:
+    (zygote,) = zygotes_of(started)
+    return zygote
 
 
 async def test_a_clean_exit_ends_what_it_left_behind(kit: Kit) -> None:
@@ -276,6 +301,79 @@ async def test_runs_outlive_their_warden_and_end_as_asked(kit: Kit) -> None:
     for started in (before, after):
         started.tree.bury()
         assert (await started.buried()).left == 0
+
+
+async def test_a_zygote_that_is_killed_is_replaced(kit: Kit) -> None:
+    before = await kit.python(PAUSES)
+    killed = zygote_of(before)
+
+    os.kill(killed, signal.SIGKILL)
+    wait_gone(killed)
+    after = await kit.python(PAUSES)
+    await after.ready()
+
+    assert warden_of(after) == warden_of(before)
+    assert zygote_of(after) != killed
+    for started in (before, after):
+        started.tree.bury()
+        assert (await started.buried()).lost is False
+
+
+async def test_a_zygote_that_is_stopped_is_replaced(kit: Kit) -> None:
+    before = await kit.python(PAUSES)
+    stopped = zygote_of(before)
+
+    os.kill(stopped, signal.SIGSTOP)
+    after = await kit.python(PAUSES)
+    await after.ready()
+
+    assert zygote_of(after) != stopped
+    for started in (before, after):
+        started.tree.bury()
+        assert (await started.buried()).lost is False
+
+
+async def test_zygotes_killed_all_the_time_cost_no_run_that_was_started(kit: Kit) -> None:
+    first = await kit.python(PAUSES)
+    lost = 0
+    for _ in range(40):
+        for zygote in zygotes_of(first):
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(zygote, signal.SIGKILL)
+        try:
+            started = await kit.python(PAUSES)
+        except HostError:
+            lost += 1
+            continue
+        await started.ready()
+        started.tree.bury()
+        assert (await started.buried()).left == 0
+
+    assert lost < 40
+    assert processes_of(first.run) == [first.tree.pid]
+
+
+async def test_a_system_that_forks_no_siblings(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    wrapper = tmp_path / "wrapper.py"
+    wrapper.write_text(WITHOUT_SIBLINGS.format(folder=str(HOST_FOLDER)))
+    monkeypatch.setattr(
+        "capsule_runtime.host.warden_process._COMMAND", (sys.executable, "-I", "-S", str(wrapper))
+    )
+    lock, socket = tmp_path / "it.warden", tmp_path / "it.sock.warden"
+    async with open_warden(str(lock), str(socket)) as warden:
+        kit = Kit(warden, tmp_path)
+        started = await kit.python(PAUSES)
+        await started.ready()
+        name = name_of(parent_of(started.tree.pid))
+        started.tree.bury()
+        burial = await started.buried()
+    for output in kit.outputs:
+        os.close(output)
+
+    assert name == "capsule-burier"
+    assert (burial.left, burial.lost) == (0, False)
 
 
 async def test_the_lock_is_held_until_every_tree_is_buried(kit: Kit) -> None:

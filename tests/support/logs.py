@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, partial
 from typing import TypeVar
 
 from capsule_runtime import ArtifactFrame, Event, Frame, StatusFrame, TextFrame
@@ -13,6 +13,9 @@ from capsule_runtime.active_run import ActiveRun
 from capsule_runtime.core.chain import Row
 from capsule_runtime.core.facts import Fact, Noted, Said
 from capsule_runtime.core.log import Record, decode_entries
+from capsule_runtime.errors import UsageError
+from capsule_runtime.host.feed import whole_log
+from capsule_runtime.host.store import open_store
 
 T = TypeVar("T")
 _OF_ONE_RUN = re.compile(rb'(run_|ctx_|"pid":|"killed":|"burial_ms":)[0-9a-f]+')
@@ -95,8 +98,14 @@ class Log:
 
 
 async def finished(run: ActiveRun) -> Log:
-    """Follow *run* to its end and return its log."""
-    return Log(tuple([row async for row in run.follow()]))
+    """Follow *run* to its end and return its log, from the store if its supervisor is closed."""
+    try:
+        return Log(tuple([row async for row in run.follow()]))
+    except UsageError as refusal:
+        assert refusal.code == "E-USE-061"
+        state = (await run.wait()).out.parents[2]
+        with open_store(state, readonly=True) as store:
+            return Log(tuple(whole_log(partial(store.read, run.id))))
 
 
 def log_of(rows: Iterable[Row]) -> Log:

@@ -73,6 +73,7 @@ ROOTS = {
 STANDALONE = {
     "host.burier",
     "host.cgroup",
+    "host.door",
     "host.landlock",
     "host.linux",
     "host.sweep",
@@ -80,6 +81,7 @@ STANDALONE = {
     "host.walls",
     "host.warden",
     "host.watch",
+    "host.zygote",
 }
 """Run by a Python of their own that knows no packages: they find each other by bare names."""
 PLAYER = "testing.player"
@@ -312,7 +314,7 @@ BROAD_HANDLERS = {
     "failures.py": "the last line of the command: a bug is reported as one",
     "store.py": "what the writer's thread meets is raised where it was asked for",
     "supervisor.py": "raised again behind the task group, which would wrap it",
-    "watch.py": "a burier shows its bug and ends; the warden buries what it left",
+    "zygote.py": "a burier shows its bug and ends; the warden buries what it left",
 }
 LONG_MODULES = {
     "capsule_agent.py": "one file, so that a harness can copy it",

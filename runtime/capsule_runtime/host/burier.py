@@ -45,7 +45,7 @@ DUPFD_CLOEXEC = 1030
 class Burier:
     """One run's process. The descriptors it is given: *supervisor*, a socket for words;
     *lifeline*, the pidfd of the supervisor; *signals*, a signalfd.
-    *cgroups* are the name of those of the run, and where they are."""
+    *cgroups* are, marshalled, the name of those of the run and where they are."""
 
     __slots__ = (
         "_cgroups",
@@ -58,9 +58,9 @@ class Burier:
         "_sweep",
     )
 
-    def __init__(self, supervisor: int, lifeline: int, signals: int, cgroups: Cgroups) -> None:
-        self._cgroups = cgroups
-        self._supervisor = supervisor
+    def __init__(self, lifeline: int, signals: int) -> None:
+        self._cgroups = b""
+        self._supervisor = -1
         self._lifeline = lifeline
         self._signals = signals
         self._launch = -1
@@ -70,12 +70,13 @@ class Burier:
         for descriptor in (lifeline, signals):
             self._poll.register(descriptor, select.POLLIN)
 
-    def start(self, spec: int, stdio: tuple[int, ...]) -> None:
+    def start(self, cgroups: bytes, supervisor: int, spec: int, *stdio: int) -> None:
         """Fork the harness that the memfd *spec* describes, and close what is only its own.
 
         While it launches, it is the child that talks with the supervisor: every word that a burier
         says costs memory of its own, and there may be hundreds.
         """
+        self._cgroups, self._supervisor = cgroups, supervisor
         try:
             self._launch, launch = os.pipe2(os.O_CLOEXEC)
             self._harness = os.fork()
@@ -83,7 +84,7 @@ class Burier:
             tell(self._supervisor, "not-started", refusal.errno, "fork")
             return
         if self._harness == 0:
-            become_harness(spec, stdio, launch, self._supervisor, self._cgroups)
+            become_harness(spec, stdio, launch, self._supervisor, marshal.loads(self._cgroups))
         # An end of the harness's output that stays open here would never reach its reader.
         for descriptor in (spec, launch, *stdio):
             os.close(descriptor)
@@ -96,13 +97,13 @@ class Burier:
                 self._receive(descriptor)
             if self._sweep is not None:
                 if self._sweep.left and not self._sweep.pause_ms:
-                    kill(self._cgroups)  # It outlived a strike, as bombs do.
+                    kill(marshal.loads(self._cgroups))  # It outlived a strike, as bombs do.
                 self._sweep.press()
                 if self._sweep.late:
                     break
         sweep = self._sweep or Sweep()
         left = sweep.left if sweep.late else 0
-        for what, times in release(self._cgroups):
+        for what, times in release(marshal.loads(self._cgroups)):
             tell(self._supervisor, "limited", what, times)
         tell(self._supervisor, "buried", sweep.killed, left, sweep.milliseconds, False)
         return 1 if left else 0

@@ -20,16 +20,46 @@ else:
 
 SIGNALFD_INFO = struct.Struct("I124x")  # All we want of it is the signal's number.
 PR_SET_NAME, PR_SET_CHILD_SUBREAPER = 15, 36
+SYS_CLONE3 = 435  # The same on every architecture.
+CLONE_PARENT = 0x8000
+CLONE_ARGS = struct.Struct("8Q")
 
 _libc = ctypes.CDLL(None, use_errno=True)
 _prctl = _libc.prctl
+# It keeps the interpreter's lock, which the child then holds too.
+_syscall = ctypes.PyDLL(None, use_errno=True).syscall
+
+
+def fork_sibling() -> int:
+    """Fork a child of our own parent; return its pid, and 0 in the child.
+
+    It is for a process of one thread: nothing that libraries do around a fork is done.
+
+    Raises:
+        OSError: the system refuses.
+    """
+    pid: int = _syscall(SYS_CLONE3, CLONE_ARGS.pack(CLONE_PARENT, *(0,) * 7), CLONE_ARGS.size)
+    if pid < 0:
+        raise OSError(ctypes.get_errno(), "clone3")
+    return pid
+
+
+def be_called(name: bytes) -> None:
+    """Be called *name* by `ps`."""
+    _prctl(PR_SET_NAME, name)
 
 
 def become_reaper(name: bytes) -> None:
     """Adopt every orphan below from now on, and be called *name* by `ps`."""
-    _prctl(PR_SET_NAME, name)
+    be_called(name)
     if _prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0) != 0:
         raise OSError(ctypes.get_errno(), "PR_SET_CHILD_SUBREAPER")
+
+
+def stop_reaping(name: bytes) -> None:
+    """Adopt nobody any more, and be called *name* by `ps`."""
+    be_called(name)
+    _prctl(PR_SET_CHILD_SUBREAPER, 0, 0, 0, 0)
 
 
 def open_signals() -> int:

@@ -5,6 +5,7 @@ A statement is finished before anybody awaits: an open cursor would keep the WAL
 
 from __future__ import annotations
 
+import os
 import sqlite3
 import threading
 from pathlib import Path
@@ -28,6 +29,7 @@ class Reader:
     def __init__(self, state: Path, database: sqlite3.Connection) -> None:
         self.state = state
         self.path = state / "capsule.db"
+        self._wal = state / "capsule.db-wal"
         self._reading = database
         self._is_closed = False
         # Keeps two threads from using the one connection in the middle of each other's statement.
@@ -87,6 +89,14 @@ class Reader:
         """Return a number that changes with each commit of anybody else."""
         version: int = self._execute("pragma data_version", {})[0][0]
         return version
+
+    def write_stamp(self) -> tuple[int, int]:
+        """Return what changes with a commit of anybody, nearly always, for the price of a `stat`."""
+        try:
+            log = os.stat(self._wal)
+        except FileNotFoundError:
+            return 0, 0
+        return log.st_mtime_ns, log.st_size
 
     def owner_lock(self, owner: str) -> Path:
         """Return the path of the lock that shows whether supervisor *owner* lives."""

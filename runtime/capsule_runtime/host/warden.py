@@ -48,7 +48,6 @@ def main() -> None:
     if is_dead(lifeline):
         return
     watch = Watch(int(requests), lifeline, held, (listen(path), write_key(f"{path}.key")))
-    watch.rehearse()
     # What is collected is touched, and what is touched is copied in every burier.
     gc.disable()
     gc.freeze()

@@ -7,8 +7,8 @@ Loaded by path into the warden's bare interpreter: the standard library only. Th
   supervisor hears the last word on a run in one place, whether its burier lived to say it or not.
 * A burier that was asked to bury has a deadline; behind it, it is killed, and see above.
 * The supervisor asks `spawn RUN CAGE GROUPS` (with the burier's socket, the spec and the harness's
-  stdio), `bury RUN` and `close`, as marshalled tuples. Visitors are other processes of the same user, or
-  root, when the supervisor is stuck: `bury RUN` is answered by `done`, `left N` or `unknown`.
+  stdio), `bury RUN` and `close`, as marshalled tuples. Others come to the door: see `Door`.
+* A zygote forks the buriers: see `Zygote`.
 """
 
 from __future__ import annotations
@@ -17,20 +17,27 @@ import errno
 import marshal
 import os
 import select
-import struct
-import sys
 import time
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     import signal
     import socket
-    from typing import NoReturn
 
     from capsule_runtime.host.burier import MESSAGE_BYTES, Burier, tell
     from capsule_runtime.host.cgroup import Cgroups, release
-    from capsule_runtime.host.linux import accept, become_reaper, open_signals, read_signals
+    from capsule_runtime.host.door import Door
+    from capsule_runtime.host.linux import open_signals, read_signals
     from capsule_runtime.host.sweep import SWEEP_SECONDS, Sweep, children
+    from capsule_runtime.host.zygote import (
+        DESCRIPTORS_OF_A_SPAWN,
+        DESCRIPTORS_SPACE,
+        UncertainError,
+        Zygote,
+        become_burier,
+        close_all_but,
+        taken,
+    )
 else:
     # The plain modules bring `enum` and `selectors`: 10 ms on top of a start of 10.
     import _signal as signal
@@ -38,13 +45,22 @@ else:
 
     from burier import MESSAGE_BYTES, Burier, tell
     from cgroup import release
-    from linux import accept, become_reaper, open_signals, read_signals
+    from door import Door
+    from linux import open_signals, read_signals
     from sweep import SWEEP_SECONDS, Sweep, children
+    from zygote import (
+        DESCRIPTORS_OF_A_SPAWN,
+        DESCRIPTORS_SPACE,
+        UncertainError,
+        Zygote,
+        become_burier,
+        close_all_but,
+        taken,
+    )
 
 BURIER_SECONDS = SWEEP_SECONDS + 2
-VISITORS_AT_MOST = 32
-DESCRIPTORS_OF_A_SPAWN = 5
-DESCRIPTORS_SPACE = socket.CMSG_SPACE(DESCRIPTORS_OF_A_SPAWN * struct.calcsize("i"))
+NO_SIBLINGS = (errno.ENOSYS, errno.EPERM, errno.EINVAL)
+"""What the system says where it forks no siblings: old kernels, and some filters of calls."""
 
 
 class LiveRun:
@@ -64,25 +80,28 @@ class Watch:
     visitors and the key that they must know."""
 
     def __init__(self, requests: int, lifeline: int, lock: int, door: tuple[int, bytes]) -> None:
-        listener, self._key = door
         self._requests = socket.socket(fileno=requests)
         self._lifeline = lifeline
-        self._listener = listener
         self._signals = open_signals()
-        self._inherited = (lifeline, lock, self._signals)
+        self._kept = (lifeline, lock, self._signals)
+        self._zygote: Zygote | None = None
+        self._has_siblings = True
         # By the pid of its burier: who lives, and until when one that was asked may take.
         self._live: dict[int, LiveRun] = {}
         self._asked: dict[int, float] = {}
+        # What is no orphan: they, and zygotes.
+        self._spared: set[int] = set()
         self._lost: list[LiveRun] = []
-        self._visitors: dict[int, str] = {}
         self._sweep: Sweep | None = None
         self._closing = False
         self._poll = select.poll()
-        for descriptor in (requests, lifeline, listener, self._signals):
+        for descriptor in (requests, lifeline, self._signals):
             self._poll.register(descriptor, select.POLLIN)
+        self._door = Door(*door, self._poll)
 
     def keep(self) -> None:
         """Start and watch runs until the supervisor is gone and every tree is buried."""
+        self._need_zygote()
         while not self._closing or self._live or self._lost or self._sweep:
             for descriptor, _ in self._poll.poll(self._pause_ms()):
                 self._receive(descriptor)
@@ -90,19 +109,9 @@ class Watch:
                 self._kill_late_buriers()
             if self._lost or self._sweep:
                 self._bury_orphans()
-
-    def rehearse(self) -> None:
-        """Launch nothing, once, the way a burier does it.
-
-        An interpreter writes down what it does for the first time. Done here, those pages are
-        shared by all buriers; done there, each burier has its own (70 KiB when idle).
-        """
-        reader, writer = os.pipe()
-        burier = Burier(writer, self._lifeline, self._signals, ("", ()))
-        burier.start(os.memfd_create("nothing"), ())
-        burier.live()
-        os.close(reader)
-        os.close(writer)
+        if self._zygote is not None:
+            self._zygote.end()
+            os.waitpid(self._zygote.pid, 0)
 
     def _pause_ms(self) -> int | None:
         pauses = [self._sweep.pause_ms] if self._sweep else []
@@ -116,9 +125,9 @@ class Watch:
             self._reap()
         elif descriptor == self._lifeline:
             self._close()
-        elif descriptor == self._listener:
-            self._admit()
-        elif descriptor in self._visitors:
+        elif descriptor == self._door.listener:
+            self._door.admit()
+        elif descriptor in self._door:
             self._hear_visitor(descriptor)
         elif not self._closing:
             self._hear_supervisor()
@@ -132,8 +141,7 @@ class Watch:
             words, rights = b"", []
         match marshal.loads(words) if words else ("close",):
             case ("spawn", str(run), str(cage), groups):
-                descriptors = b"".join(data for _, _, data in rights)
-                self._spawn(run, (cage, groups), memoryview(descriptors).cast("i").tolist())
+                self._spawn(run, (cage, groups), taken(rights))
             case ("bury", str(run)):
                 self._ask_to_bury(run)
             case ("close",):
@@ -146,10 +154,13 @@ class Watch:
         try:
             if len(descriptors) < DESCRIPTORS_OF_A_SPAWN:
                 raise OSError(errno.EMFILE, "the kernel dropped descriptors")
-            burier = os.fork()
-            if burier == 0:
-                self._become_burier(cgroups, *descriptors)
-            self._live[burier] = LiveRun(run, descriptors.pop(0), cgroups)
+            burier = self._fork(cgroups, descriptors)
+            live = LiveRun(run, descriptors.pop(0), cgroups)
+            if burier is None:
+                self._lost.append(live)
+            else:
+                self._live[burier] = live
+                self._spared.add(burier)
         except OSError as refusal:
             for supervisor in descriptors[:1]:
                 tell(supervisor, "not-started", refusal.errno, "fork")
@@ -157,20 +168,38 @@ class Watch:
         for descriptor in descriptors:
             os.close(descriptor)
 
-    def _become_burier(self, cgroups: Cgroups, supervisor: int, spec: int, *stdio: int) -> NoReturn:
-        status = 1
-        try:
-            os.setsid()
-            become_reaper(b"capsule-burier")
+    def _fork(self, cgroups: Cgroups, descriptors: list[int]) -> int | None:
+        """Return a new burier; None when nobody knows whether there is one: then it is an orphan."""
+        told = marshal.dumps(cgroups)
+        while self._has_siblings:
+            zygote = self._need_zygote()
+            try:
+                return zygote.spawn(told, descriptors)
+            except (BrokenPipeError, ConnectionResetError):
+                self._end_zygote(zygote)  # It had been killed before.
+            except UncertainError:
+                self._end_zygote(zygote)
+                return None
+            except OSError as refusal:
+                if refusal.errno not in NO_SIBLINGS:
+                    raise
+                self._has_siblings = False
+        burier = os.fork()
+        if burier == 0:
             # The socket of another run, held here, would keep its last word from being the last.
-            close_all_but(*self._inherited, supervisor, spec, *stdio)
-            burier = Burier(supervisor, self._lifeline, self._signals, cgroups)
-            burier.start(spec, stdio)
-            status = burier.live()
-        except BaseException as bug:
-            sys.excepthook(type(bug), bug, bug.__traceback__)
-        finally:
-            os._exit(status)
+            close_all_but(*self._kept, *descriptors)
+            become_burier(Burier(self._lifeline, self._signals), told, descriptors)
+        return burier
+
+    def _need_zygote(self) -> Zygote:
+        if self._zygote is None:
+            self._zygote = Zygote(self._kept)
+            self._spared.add(self._zygote.pid)
+        return self._zygote
+
+    def _end_zygote(self, zygote: Zygote) -> None:
+        zygote.end()
+        self._zygote = None
 
     def _ask_to_bury(self, run: str) -> bool:
         """Ask the buriers of *run*; return whether there is anything of it to wait for."""
@@ -193,6 +222,13 @@ class Watch:
         for burier in self._live:
             self._ask(burier)
 
+    def _hear_visitor(self, visitor: int) -> None:
+        run = self._door.hear(visitor)
+        if run is not None and self._ask_to_bury(run):
+            self._door.keep_waiting(visitor, run)
+        else:
+            self._door.answer(visitor, b"unknown")
+
     def _kill_late_buriers(self) -> None:
         now = time.monotonic()
         for burier, deadline in self._asked.items():
@@ -209,6 +245,9 @@ class Watch:
             if pid == 0:
                 return
             self._asked.pop(pid, None)
+            self._spared.discard(pid)
+            if self._zygote is not None and pid == self._zygote.pid:
+                self._zygote = None
             live = self._live.pop(pid, None)
             if live is not None and status == 0:
                 self._settle(live, b"done")
@@ -216,8 +255,8 @@ class Watch:
                 self._lost.append(live)
 
     def _bury_orphans(self) -> None:
-        sweep = self._sweep = self._sweep or Sweep(spared=self._live)
-        if all(child in self._live for child in children(os.getpid())):
+        sweep = self._sweep = self._sweep or Sweep(spared=self._spared)
+        if all(child in self._spared for child in children(os.getpid())):
             self._settle_lost(sweep, 0)
             self._sweep = None
             return
@@ -235,44 +274,4 @@ class Watch:
 
     def _settle(self, live: LiveRun, answer: bytes) -> None:
         os.close(live.supervisor)
-        for visitor in [fd for fd, run in self._visitors.items() if run == live.run]:
-            self._answer(visitor, answer)
-
-    def _admit(self) -> None:
-        visitor = accept(self._listener)
-        if visitor is None:
-            return
-        self._visitors[visitor] = ""
-        self._poll.register(visitor, select.POLLIN)
-        if len(self._visitors) > VISITORS_AT_MOST:
-            # Whoever asked is waited for; one that only stands there makes room.
-            idle = (one for one, run in self._visitors.items() if not run)
-            self._answer(next(idle), b"unknown")
-
-    def _hear_visitor(self, visitor: int) -> None:
-        try:
-            words = os.read(visitor, MESSAGE_BYTES)
-        except ConnectionResetError:
-            words = b""
-        _, told, run = words.decode(errors="replace").partition(f"bury {self._key.decode()} ")
-        if told and self._ask_to_bury(run):
-            self._visitors[visitor] = run
-        else:
-            self._answer(visitor, b"unknown")
-
-    def _answer(self, visitor: int, answer: bytes) -> None:
-        try:
-            os.write(visitor, answer)
-        except (BrokenPipeError, ConnectionResetError):
-            pass  # It did not wait for us.
-        self._poll.unregister(visitor)
-        del self._visitors[visitor]
-        os.close(visitor)
-
-
-def close_all_but(*kept: int) -> None:
-    """Close every descriptor above those of stdio that is not among the *kept*."""
-    below = 3
-    for descriptor in (*sorted(kept), os.sysconf("SC_OPEN_MAX")):
-        os.closerange(below, descriptor)
-        below = descriptor + 1
+        self._door.settle(live.run, answer)
