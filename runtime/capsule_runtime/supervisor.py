@@ -171,7 +171,7 @@ class Supervisor:
 
 @asynccontextmanager
 async def open_supervisor(
-    state: Path | None = None,
+    state: Path | str | None = None,
     *,
     clock: Clock | None = None,
     logger: Logger | None = None,
@@ -190,6 +190,7 @@ async def open_supervisor(
         StoreError: the state directory cannot be used.
     """
     id, clock, logs = new_id("sup"), clock or SystemClock(), Logs(logger)
+    state = None if state is None else Path(state)
     day = day_ceilings() if day is None else day
     prices = prices or price_book(state)
     async with AsyncExitStack() as cleanup:

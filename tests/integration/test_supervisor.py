@@ -312,6 +312,15 @@ async def test_an_error_in_the_block_ends_the_runs_and_comes_out_as_it_is(
 # Following
 
 
+async def test_a_cursor_beyond_all_numbers_waits_for_the_end(tmp_path: Path, state: Path) -> None:
+    capsule = agent_capsule(tmp_path / "capsule", "trickles", "2", "0.005")
+    async with open_supervisor(str(state)) as supervisor:
+        run = await supervisor.start(request_for(capsule))
+
+        assert [frame async for frame in run.frames(after=2**64)] == []
+        assert (await run.wait()).outcome is Outcome.COMPLETED
+
+
 async def test_any_number_of_followers_sees_the_same_log(tmp_path: Path, state: Path) -> None:
     capsule = agent_capsule(tmp_path / "capsule", "trickles", "20", "0.005")
     logs: list[Log] = []

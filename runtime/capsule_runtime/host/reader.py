@@ -21,6 +21,8 @@ from capsule_runtime.host.statements import QUERIES
 from capsule_runtime.host.store_errors import reporting
 
 PREFIX_LIMIT = 50
+_LAST_NUMBER = 2**63 - 2
+"""What is beyond it the database has no numbers for; no log gets there."""
 
 
 class Reader:
@@ -43,7 +45,7 @@ class Reader:
         Raises:
             StoreError: E-STO-004, a row is not what was written.
         """
-        values = {"run": run, "after": after, "limit": limit_rows}
+        values = {"run": run, "after": min(after, _LAST_NUMBER), "limit": limit_rows}
         return trusted_rows(run, self._fetch("read_rows", values))
 
     def find(self, prefix: str) -> list[IndexRow]:
