@@ -5,9 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable
 
 import anyio
+import anyio.to_thread
 
 from capsule_runtime.core.actions import Burial
 from capsule_runtime.errors import HostError
+from capsule_runtime.host.leftovers import remove_cage
+from capsule_runtime.host.machine import find_machine
 from capsule_runtime.host.strays import kill_strays
 from capsule_runtime.host.tree import Tree
 
@@ -23,6 +26,8 @@ async def buried(tree: Tree, trouble: Callable[[str], None]) -> Burial:
         trouble(exc.message)
         if strays := await kill_strays(tree.run):
             trouble(f"{strays} processes that carry the run's name were killed")
+        places = find_machine().cgroups.places
+        await anyio.to_thread.run_sync(remove_cage, places, tree.cage)
         return NOT_PROVED
     return Burial(burial.killed, burial.left, burial.milliseconds)
 

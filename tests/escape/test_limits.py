@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import shutil
+import signal
 import tempfile
 from collections.abc import Generator
 from pathlib import Path
@@ -12,6 +13,9 @@ import pytest
 from msgspec.structs import replace
 
 from capsule_runtime import Outcome, Reason, UsageError, exit_code
+from capsule_runtime.active_run import ActiveRun
+from capsule_runtime.core.facts import Launched
+from capsule_runtime.core.log import decode_entries
 from capsule_runtime.core.machine import Hierarchies
 from capsule_runtime.host.cgroup import count_in
 from capsule_runtime.host.leftovers import new_cage_name, remove_leftovers
@@ -20,8 +24,9 @@ from capsule_runtime.request import check_request
 from capsule_runtime.supervisor import open_supervisor
 from support.cell import USUAL, Cell
 from support.harness import agent_capsule
-from support.logs import Log
-from support.supervised import ended, request_for
+from support.logs import Log, finished
+from support.processes import parent_of, wait_gone
+from support.supervised import ended, heard, request_for
 
 MIB = 1024**2
 
@@ -48,6 +53,15 @@ async def run_of(folder: Path, verb: str, *arguments: str, **limits: str | int) 
     capsule = agent_capsule(folder / "capsule", verb, *arguments, limits=limits)
     async with open_supervisor(folder / "state") as supervisor:
         return await ended(await supervisor.start(request_for(capsule)))
+
+
+async def pid_of(run: ActiveRun) -> int:
+    """Return the process of the harness, as the log has it."""
+    async for row in run.follow():
+        for entry in decode_entries(row.body):
+            if isinstance(entry, Launched):
+                return entry.pid
+    raise AssertionError(f"{run.id} was not launched")
 
 
 def mechanism(log: Log, name: str) -> str:
@@ -125,6 +139,26 @@ async def test_a_bomb_of_processes_without_cgroups(
     assert outcome_of(log) == (Outcome.LIMITED, Reason.PROCESSES)
     assert "observed" in log.final.message
     assert "poll" in mechanism(log, "processes")
+
+
+async def test_what_lost_its_watchers_and_its_name_is_found_in_its_cgroups(
+    tmp_path: Path, cgroups: str
+) -> None:
+    capsule = agent_capsule(tmp_path / "capsule", "forgets_its_name")
+    async with open_supervisor(tmp_path / "state") as supervisor:
+        run = await supervisor.start(request_for(capsule))
+        await heard(run, "nameless")
+        harness = await pid_of(run)
+        burier = parent_of(harness)
+        for watcher in (parent_of(burier), burier):
+            os.kill(watcher, signal.SIGKILL)
+
+        log = await finished(run)
+
+    assert cgroups
+    assert outcome_of(log) == (Outcome.FAILED, Reason.INDETERMINATE)
+    wait_gone(harness)
+    assert leftovers() == []
 
 
 async def test_threads_count_too(tmp_path: Path, cgroups: str) -> None:

@@ -295,6 +295,12 @@ def leaves_a_daemon() -> None:
     say("turn-end", result="it lives on")
 
 
+def forgets_its_name() -> None:
+    """Go on as another program without an environment, and tell which process that is."""
+    say("text-delta", text=f"nameless {os.getpid()}")
+    os.execve("/bin/sleep", ["sleep", "1000"], {})
+
+
 def fills_stderr(count: str) -> None:
     """Write *count* chunks of 64 KiB and a last line to stderr."""
     for _ in range(int(count)):
@@ -485,6 +491,7 @@ VERBS: dict[str, Callable[..., None]] = {
         hogs_memory,
         feeds_a_hog,
         bombs,
+        forgets_its_name,
         fork_bomb_that_stays,
         starts_threads,
         fills_disk,

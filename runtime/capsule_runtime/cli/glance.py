@@ -80,7 +80,9 @@ class Glance:
         if calls := self.record.tool_calls:
             figures.append(words(count_of(calls, "tool call"), "dim"))
         if (tokens := self.record.tokens) is not None:
-            figures.append(words(f"{short_number(tokens)} token{'' if tokens == 1 else 's'}", "dim"))
+            figures.append(
+                words(f"{short_number(tokens)} token{'' if tokens == 1 else 's'}", "dim")
+            )
         if (cost := self._shown_cost()) is not None:
             figures.append(words(cost, "dim"))
         return [span for figure in figures for span in (DOT, figure)][1:]

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import os
 import re
+import time
 from collections.abc import Iterable
 from contextlib import suppress
 from functools import cache
@@ -16,6 +17,8 @@ from signal import SIGKILL
 
 # Not from 1: in another process namespace, a process of this number may have begun there too.
 _numbers = count(int.from_bytes(os.urandom(3), "big"))
+_DYING_SECONDS = 1.0
+_PAUSE_SECONDS = 0.01
 _NAME = re.compile(r"capsule-([0-9a-f-]{36})-(\d+)-\d+")
 
 
@@ -40,6 +43,15 @@ def remove_leftovers(parents: Iterable[str]) -> int:
                 if match and not Path("/proc", match[2]).exists():
                     removed += _remove(Path(entry.path))
     return removed
+
+
+def remove_cage(parents: Iterable[str], name: str) -> None:
+    """Kill what is in the cgroups *name* below *parents*, as far as they are there, and remove them."""
+    for parent in {parent for parent in parents if parent and name}:
+        cgroup = Path(parent, name)
+        ends = time.monotonic() + _DYING_SECONDS
+        while cgroup.exists() and not _remove(cgroup) and time.monotonic() < ends:
+            time.sleep(_PAUSE_SECONDS)  # dying takes a moment, and nobody tells a stranger
 
 
 def _remove(cgroup: Path) -> bool:

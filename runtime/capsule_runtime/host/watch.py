@@ -247,6 +247,7 @@ class Watch:
             self._asked.pop(pid, None)
             self._spared.discard(pid)
             if self._zygote is not None and pid == self._zygote.pid:
+                self._zygote.forget()
                 self._zygote = None
             live = self._live.pop(pid, None)
             if live is not None and status == 0:

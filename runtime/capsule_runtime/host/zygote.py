@@ -105,6 +105,10 @@ class Zygote:
     def end(self) -> None:
         """Kill it; the caller reaps it, and has not done so yet."""
         os.kill(self.pid, signal.SIGKILL)
+        self.forget()
+
+    def forget(self) -> None:
+        """Close what led to it: it is gone."""
         self._requests.close()
         os.close(self._wake)
 
