@@ -4,29 +4,29 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Self
 
 from capsule_runtime.core.ceilings import NO_DAY, Ceilings, DayCeilings
 from capsule_runtime.core.env_names import check_names
-from capsule_runtime.core.facts import AttemptStarted, Created
-from capsule_runtime.core.grants import Capabilities, Grants
+from capsule_runtime.core.grants import Capabilities, Grants, Policy, Wish
 from capsule_runtime.core.sandbox_plan import TIER
 from capsule_runtime.core.terms import NO_CEILINGS, Terms, terms_of
 from capsule_runtime.errors import ContainmentError, UsageError
 from capsule_runtime.granting import (
     Standing,
+    on_permission,
     refuse_missing,
     standing_of,
     taken_over,
 )
-from capsule_runtime.host.capsule import Capsule, Launch, load_capsule
+from capsule_runtime.host.capsule import Capsule, bare_capsule, load_capsule
 from capsule_runtime.host.clock import new_id
-from capsule_runtime.host.rows import ContextRow
 from capsule_runtime.host.state import default_state
 from capsule_runtime.manifest import MEMORY_BYTES_AT_LEAST
 from capsule_runtime.messages import Message, TextPart
+from capsule_runtime.probing import Installed, check_version
 
 _WORKDIR_HINT = "Name one with --workdir."
 
@@ -35,7 +35,8 @@ _WORKDIR_HINT = "Name one with --workdir."
 class RunRequest:
     """What to run, on what, and how far to trust it."""
 
-    capsule: Path
+    capsule: Path | None
+    """The folder of a capsule; None for a harness as it is, which *driver* names."""
     message: Message
     workdir: Path
     context: str | None = None
@@ -56,27 +57,33 @@ class RunRequest:
     """What the capsule gets if it asks for it, each as KIND=VALUE, such as read=/usr/share/dict."""
     ceilings: Ceilings = NO_CEILINGS
     """What the run may spend; the lower of these and the manifest's hold."""
+    on_permission: Wish | None = None
+    """What the harness is told when it asks whether it may use a tool; the strictest wish holds."""
+    driver: str | None = None
+    """Whose harness is run as it is, without a capsule: with every default, and no grants."""
 
     @classmethod
     def of(
         cls,
-        capsule: str | Path,
+        capsule: str | Path | None,
         task: str,
         *,
+        driver: str | None = None,
         workdir: str | Path = ".",
         context: str | None = None,
         containment: str | None = None,
         ceilings: Ceilings = NO_CEILINGS,
     ) -> Self:
-        """Return the request to give *task*, in plain words, to *capsule*."""
+        """Return the request to give *task*, in plain words, to *capsule* or *driver*'s harness."""
         message = Message(new_id("msg"), (TextPart(task),))
         return cls(
-            Path(capsule),
+            None if capsule is None else Path(capsule),
             message,
             Path(workdir),
             context,
             containment=containment,
             ceilings=ceilings,
+            driver=driver,
         )
 
 
@@ -106,6 +113,17 @@ class Ready:
     limits: dict[str, float]
     terms: Terms
     standing: Standing
+    on_permission: Policy
+    """What the harness is told when it asks whether it may use a tool."""
+    installed: Installed | None = None
+    """The harness as it is here, where its version matters."""
+
+    @property
+    def notes(self) -> tuple[str, ...]:
+        """Return what is noted of the launch."""
+        harness = self.capsule.driver.describe().harness
+        note = self.installed.note(harness) if self.installed else None
+        return (note,) if note else ()
 
     @property
     def grants(self) -> Grants:
@@ -140,9 +158,9 @@ def check_request(
 
 def read_request(request: RunRequest, day: DayCeilings = NO_DAY) -> Draft:
     """Read the capsule of *request*, and check what needs no grants. Raises as `check_request`."""
-    capsule = load_capsule(request.capsule)
-    check_names(request.env, by_caller=True)
     workdir = _workdir(request.workdir)
+    capsule = _capsule(request, workdir)
+    check_names(request.env, by_caller=True)
     limits = _lowered(capsule.manifest.limits.in_units(), request)
     usage = capsule.driver.describe().usage
     terms = terms_of(capsule.manifest.spend.ceilings(), request.ceilings, day, usage)
@@ -161,52 +179,18 @@ def settle(draft: Draft, state: Path) -> Ready:
     """Find out what *draft* gets; what nobody granted stands in it. Raises as `check_request`."""
     request = draft.request
     standing = standing_of(draft.capsule, request.grants, request.containment, state)
-    return Ready(draft.capsule, request, draft.workdir, draft.limits, draft.terms, standing)
+    wish = draft.capsule.manifest.interaction.on_permission
+    policy = on_permission(wish, request.on_permission)
+    return Ready(draft.capsule, request, draft.workdir, draft.limits, draft.terms, standing, policy)
 
 
-def created_run(
-    owner: str, ready: Ready, context: ContextRow, seq: int, at: str, run: str
-) -> Created:
-    """Return the first entry of a run's log."""
-    return Created(
-        seq,
-        at,
-        run,
-        owner=owner,
-        capsule_dir=str(ready.capsule.folder),
-        manifest=ready.capsule.manifest,
-        context=context.name,
-        context_uuid=context.uuid,
-        message=ready.request.message,
-        workdir=str(ready.workdir),
-        digest=ready.standing.asks.digest,
-    )
+def with_version(ready: Ready, state: Path | None) -> Ready:
+    """Return *ready* with what is known of its harness's version; may run it, so it takes a while.
 
-
-def attempt_started(
-    owner: str, ready: Ready, launch: Launch, session: str | None, seq: int, at: str, run: str
-) -> AttemptStarted:
-    """Return the entry that announces the launch."""
-    harness, terms = ready.capsule.manifest.harness, ready.terms
-    return AttemptStarted(
-        seq,
-        at,
-        run,
-        attempt=1,
-        owner=owner,
-        driver=harness.driver,
-        argv=launch.argv,
-        env_names=tuple(sorted(launch.env)),
-        containment=TIER,
-        limits=ready.limits,
-        model=ready.model,
-        session=session,
-        grants=ready.grants,
-        ledger=terms.ledger,
-        spend=terms.spend,
-        ceilings=terms.ceilings,
-        day=terms.day or None,
-    )
+    Raises:
+        HarnessError: E-HAR-007, it is not a version that the capsule wants.
+    """
+    return replace(ready, installed=check_version(ready.capsule, ready.env.get("PATH"), state))
 
 
 def _lowered(limits: dict[str, float], request: RunRequest) -> dict[str, float]:
@@ -223,6 +207,16 @@ def _lowered(limits: dict[str, float], request: RunRequest) -> dict[str, float]:
             )
     wished = {name: wish for name, (wish, _) in wishes.items() if wish is not None}
     return {name: min(limit, wished.get(name, limit)) for name, limit in limits.items()}
+
+
+def _capsule(request: RunRequest, workdir: Path) -> Capsule:
+    """Return the capsule that is meant. One that is no folder may read what it works on, no more."""
+    if request.capsule is not None and request.driver is None:
+        return load_capsule(request.capsule)
+    if request.capsule is None and request.driver is not None:
+        return bare_capsule(request.driver, workdir)
+    what = "a capsule or a driver is to be named: one, and not both"
+    raise UsageError("E-USE-035", what, "Name the folder of a capsule, or a driver with --driver.")
 
 
 def _workdir(given: Path) -> Path:

@@ -133,6 +133,37 @@ class UnmeteredDriver(JsonlDriver):
         return replace(super().describe(), usage="none")
 
 
+class DeafDriver(JsonlDriver):
+    """The native driver for harnesses that take no words while they work."""
+
+    def describe(self) -> Description:
+        return replace(super().describe(), steers=False)
+
+    def steer(self, id: str, text: str) -> Send | None:
+        return None
+
+
+class GreeterDriver(JsonlDriver):
+    """The driver of a program that is installed on its own, and speaks the native protocol."""
+
+    def describe(self) -> Description:
+        return replace(
+            super().describe(),
+            harness="The Greeter",
+            command=("greeter",),
+            version_args=("--version",),
+            tested_versions=("1.2.3",),
+            install="apt-get install greeter",
+        )
+
+
+class BrokenDriver(JsonlDriver):
+    """A driver that cannot say what it drives."""
+
+    def describe(self) -> Description:
+        raise LookupError("a mistake in describe")
+
+
 class RememberingDriver(JsonlDriver):
     """The native driver; it remembers every line it got, and hands them to the next launch."""
 
@@ -158,6 +189,9 @@ def install_drivers(folder: Path) -> str:
         "tail-losing = support.drivers:TailLosingDriver\n"
         "late-metering = support.drivers:LateMeteringDriver\n"
         "unmetered = support.drivers:UnmeteredDriver\n"
+        "deaf = support.drivers:DeafDriver\n"
+        "greeter = support.drivers:GreeterDriver\n"
+        "broken = support.drivers:BrokenDriver\n"
         "remembering = support.drivers:RememberingDriver\n"
     )
     return str(folder)

@@ -12,6 +12,8 @@ from capsule_runtime import (
     FailureKind,
     Frame,
     Reason,
+    Refused,
+    Send,
     StatusFrame,
     TextFrame,
     ThinkingFrame,
@@ -20,6 +22,7 @@ from capsule_runtime import (
 from capsule_runtime.core.actions import Action, Burial, Progress
 from capsule_runtime.core.day_share import Share
 from capsule_runtime.core.facts import Fact
+from capsule_runtime.core.grants import Policy
 from capsule_runtime.core.journal import Append, Moment
 from capsule_runtime.core.ledger import Ledger
 from capsule_runtime.core.run import Run
@@ -49,8 +52,9 @@ class Script:
         *,
         launched: bool = True,
         ledger: Ledger | None = None,
+        on_permission: Policy = "deny",
     ) -> None:
-        self.run = Run(RUN, CONTEXT, progress, ledger)
+        self.run = Run(RUN, CONTEXT, progress, ledger, on_permission)
         self.actions: list[Action] = []
         self.now = 0.0
         if launched:
@@ -92,6 +96,10 @@ class Script:
     def stop(self, reason: Reason, message: str = "") -> list[Action]:
         """Ask the run to stop."""
         return self._keep(self.run.ask_stop(reason, message, self._moment()))
+
+    def steer(self, id: str, text: str, line: Send | Refused) -> list[Action]:
+        """Have words for the working harness, which *line* hands over or refuses."""
+        return self._keep(self.run.steer(id, text, line, self._moment()))
 
     def share(self, share: Share) -> list[Action]:
         """Let the run hold *share* of the day."""

@@ -11,12 +11,12 @@ from msgspec import Struct
 
 from capsule_runtime.core.ceilings import Ceilings, DayCeilings
 from capsule_runtime.core.containment import Containment
-from capsule_runtime.core.grants import Grants
+from capsule_runtime.core.grants import Grants, Policy
 from capsule_runtime.core.ledger import Settled, Spend
 from capsule_runtime.core.outcome import Outcome, Reason
 from capsule_runtime.events import Event
 from capsule_runtime.manifest import Manifest
-from capsule_runtime.messages import Message
+from capsule_runtime.messages import Message, Refused
 
 
 class Created(Struct, frozen=True, tag_field="fact", tag="created", omit_defaults=True):
@@ -62,6 +62,9 @@ class AttemptStarted(
     spend: Spend | None = None
     ceilings: Ceilings | None = None
     day: DayCeilings | None = None
+    on_permission: Policy | None = None
+    version: str | None = None
+    """Of the harness, where somebody asked."""
 
 
 class Contained(Struct, frozen=True, tag_field="fact", tag="contained"):
@@ -117,6 +120,31 @@ class StopAsked(Struct, frozen=True, tag_field="fact", tag="stop-asked"):
     run: str
     reason: Reason
     message: str
+
+
+class SteerAsked(Struct, frozen=True, tag_field="fact", tag="steer-asked", omit_defaults=True):
+    """Somebody has words for the working harness. *refused* says why it was not given them."""
+
+    seq: int
+    at: str
+    run: str
+    id: str
+    text: str
+    refused: Refused | None = None
+
+
+class PermissionDecided(
+    Struct, frozen=True, tag_field="fact", tag="permission-decided", omit_defaults=True
+):
+    """What the harness was told that asked by *id* whether it may use *tool*, and by what policy."""
+
+    seq: int
+    at: str
+    run: str
+    id: str
+    tool: str
+    allowed: bool
+    policy: Policy
 
 
 class KillStarted(Struct, frozen=True, tag_field="fact", tag="kill-started"):
@@ -191,6 +219,8 @@ Fact = (
     | Remembered
     | Noted
     | StopAsked
+    | SteerAsked
+    | PermissionDecided
     | KillStarted
     | Exited
     | TreeEmpty

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-import shutil
+import re
 import stat
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -14,11 +14,17 @@ from msgspec import Struct
 from capsule_runtime.core.sandbox_plan import WallPlan
 from capsule_runtime.driver import Driver, LaunchPlan, LaunchRequest, find_driver
 from capsule_runtime.errors import CapsuleError, HarnessError, ManifestError, UsageError
-from capsule_runtime.manifest import MANIFEST_NAME, Manifest, convert_config, parse_manifest
+from capsule_runtime.host.footprint import find_program, search_path
+from capsule_runtime.manifest import (
+    MANIFEST_NAME,
+    Harness,
+    Manifest,
+    convert_config,
+    parse_manifest,
+)
 from capsule_runtime.messages import Message
 
 AGENT_PATH = Path(__file__).parents[1] / "agent"
-_DEFAULT_PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 _TEXT_BYTES = 1024 * 1024
 _PASSED_ON = ("LANG", "LANGUAGE", "TZ")
 
@@ -93,6 +99,25 @@ def load_capsule(folder: Path) -> Capsule:
     return ready_capsule(folder, parse_manifest(text, str(path)), text)
 
 
+def bare_capsule(driver: str, folder: Path) -> Capsule:
+    """Return a capsule with the harness of *driver* as it is, as if it lay in *folder*.
+
+    Raises:
+        HarnessError: the driver is not installed.
+        UsageError: E-USE-036, it has no harness of its own.
+    """
+    # A capsule's name follows rules that the name of anybody's driver need not.
+    name = re.sub(r"[^a-z0-9._-]", "-", driver.lower()).lstrip("._-")[:64] or "harness"
+    capsule = ready_capsule(folder, Manifest(name, Harness(driver)))
+    if not capsule.driver.describe().command:
+        raise UsageError(
+            "E-USE-036",
+            f"the driver {driver!r} has no harness of its own to run",
+            "Write a capsule that names the command: `capsule init DIR` writes one to start from.",
+        )
+    return capsule
+
+
 def ready_capsule(folder: Path, manifest: Manifest, text: str = "") -> Capsule:
     """Find the driver for *manifest* and check what only the driver and the disk can."""
     path = str(folder / MANIFEST_NAME)
@@ -105,14 +130,19 @@ def ready_capsule(folder: Path, manifest: Manifest, text: str = "") -> Capsule:
             )
     driver = find_driver(manifest.harness.driver)()
     config = convert_config(manifest.harness.config, driver.Config, path, text)
-    if manifest.harness.version and not driver.describe().version_args:
+    if manifest.harness.version and (why := _cannot_tell_version(driver, manifest)):
         raise ManifestError(
-            "E-MAN-006",
-            f"{path}: harness.version is set, but the driver {manifest.harness.driver!r} cannot tell"
-            " which version a harness has",
-            "Leave harness.version out.",
+            "E-MAN-006", f"{path}: harness.version is set, but {why}", "Leave harness.version out."
         )
     return Capsule(folder.resolve(), manifest, driver, config, _system_prompt(folder, manifest))
+
+
+def _cannot_tell_version(driver: Driver, manifest: Manifest) -> str:
+    if manifest.harness.command:
+        return "harness.command is too, and what a capsule brings is not run to ask for its version"
+    if not driver.describe().version_args:
+        return f"the driver {manifest.harness.driver!r} cannot tell which version a harness has"
+    return ""
 
 
 def plan_launch(capsule: Capsule, places: Places, task: Task) -> Launch:
@@ -144,9 +174,9 @@ def plan_launch(capsule: Capsule, places: Places, task: Task) -> Launch:
     _check_keys(driver, task.env, harness.driver)
     plan = _ask_plan(driver, request, harness.driver)
     env = _environment(places, task.run, plan.env, task.env)
-    return Launch(
-        (_program(plan.argv[0], env["PATH"]), *plan.argv[1:]), env, str(places.workdir), plan
-    )
+    install = "" if harness.command else driver.describe().install
+    program = find_program(plan.argv[0], env["PATH"], install)
+    return Launch((program, *plan.argv[1:]), env, str(places.workdir), plan)
 
 
 def _check_keys(driver: Driver, env: Mapping[str, str], name: str) -> None:
@@ -182,7 +212,7 @@ def _environment(
         if name in _PASSED_ON or name.startswith("LC_")
     }
     return {
-        "PATH": os.environ.get("PATH", _DEFAULT_PATH),
+        "PATH": search_path(None),
         **passed,
         "HOME": str(places.home),
         "TMPDIR": str(places.tmp),
@@ -200,17 +230,6 @@ def _inside(folder: Path, words: tuple[str, ...]) -> tuple[str, ...]:
     """Resolve the words that begin with ./ inside the capsule, whatever the work directory is."""
     return tuple(
         str(folder.resolve() / word[2:]) if word.startswith("./") else word for word in words
-    )
-
-
-def _program(name: str, path: str) -> str:
-    if found := shutil.which(name, path=path):
-        return os.path.abspath(found)
-    what = "is not on PATH" if os.sep not in name else "is not an executable file"
-    raise HarnessError(
-        "E-HAR-001",
-        f"the harness's program {name!r} {what}",
-        "Install it, or correct harness.command.",
     )
 
 
