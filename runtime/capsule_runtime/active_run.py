@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import suppress
+from functools import partial
 from pathlib import Path
 
 import anyio
@@ -14,9 +16,12 @@ from capsule_runtime.core.outcome import Reason
 from capsule_runtime.embedding import Frames, RunResult, result_of
 from capsule_runtime.errors import StoreError
 from capsule_runtime.frames import Frame
+from capsule_runtime.host.clock import new_id
 from capsule_runtime.host.run_log import RunLog
 from capsule_runtime.logs import Logs
+from capsule_runtime.messages import Refused
 from capsule_runtime.shelters import Work
+from capsule_runtime.steering import STEER, Words, has_ended, refusal, words_for
 
 
 class ActiveRun:
@@ -58,6 +63,35 @@ class ActiveRun:
         await self.stop(Reason.KILLED)
         await self.record()
 
+    async def steer(self, text: str) -> str:
+        asked = words_for(self.id, new_id(STEER), text)
+        refused: list[Refused] = []
+
+        async def hand_over() -> None:
+            refused.extend(await self.hand_over(asked))
+
+        await self._surely(hand_over)
+        for why in refused:
+            raise refusal(why)
+        return asked.id
+
+    def begin_to_steer(self, words: Words) -> None:
+        """Hand *words* to the harness as soon as it works, and wait for nothing."""
+
+        async def hand_over() -> None:
+            # A log that cannot be written ends its run; whoever waits for it hears of that.
+            with suppress(StoreError):
+                await self.hand_over(words)
+
+        self._shelter(hand_over)
+
+    async def hand_over(self, words: Words) -> list[Refused]:
+        """Hand *words* to the working harness; return why not, if it was not given them."""
+        if self._ended.is_set():
+            return [has_ended(self.id)]
+        refused = await self._attempt.steer(words.id, words.text)
+        return [] if refused is None else [refused]
+
     async def record(self) -> Record:
         """Wait for the end and return all that is known of the run.
 
@@ -77,22 +111,24 @@ class ActiveRun:
         Raises:
             StoreError: the log cannot be written.
         """
-        if self._ended.is_set():
-            return
-        recorded = anyio.Event()
+        if not self._ended.is_set():
+            await self._surely(partial(self._attempt.ask_stop, reason, message, grace=grace))
+
+    async def _surely(self, work: Work) -> None:
+        """Do *work* to its end. What is on record must be done, whoever asked may be cancelled."""
+        done = anyio.Event()
         failures: list[StoreError] = []
 
-        async def ask() -> None:
+        async def do() -> None:
             try:
-                await self._attempt.ask_stop(reason, message, grace=grace)
+                await work()
             except StoreError as failure:
                 failures.append(failure)
             finally:
-                recorded.set()
+                done.set()
 
-        # What is on record must be done too, also when whoever asked is cancelled in between.
-        self._shelter(ask)
-        await recorded.wait()
+        self._shelter(do)
+        await done.wait()
         for failure in failures:
             raise failure
 

@@ -8,21 +8,15 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
 from functools import partial
-from pathlib import Path
 from signal import SIGKILL
-from typing import assert_never
 
 import anyio
 import anyio.abc
 
+from capsule_runtime.acting import Hands
 from capsule_runtime.burying import NOT_PROVED, buried, bury
 from capsule_runtime.core.actions import (
     Burial,
-    Bury,
-    Interrupt,
-    Reply,
-    WindDown,
-    WriteResult,
 )
 from capsule_runtime.core.facts import Contained
 from capsule_runtime.core.journal import Moment
@@ -32,11 +26,11 @@ from capsule_runtime.core.sandbox_plan import WallPlan
 from capsule_runtime.core.states import State
 from capsule_runtime.core.units import show_size
 from capsule_runtime.deadline_watch import DeadlineWatch
-from capsule_runtime.deciding import Act, Decider
+from capsule_runtime.deciding import Decider
 from capsule_runtime.errors import HarnessError, HostError
 from capsule_runtime.guarded import GuardedDriver
 from capsule_runtime.host.capsule import Launch
-from capsule_runtime.host.homes import collect_files, write_result
+from capsule_runtime.host.homes import collect_files
 from capsule_runtime.host.process import Spawn, Tree
 from capsule_runtime.host.resource_watch import RunResources
 from capsule_runtime.host.run_log import RunLog
@@ -44,7 +38,7 @@ from capsule_runtime.host.shared import Host
 from capsule_runtime.host.stdio import WIDE_PIPE_BYTES, StderrLog, Stdio, open_stdio
 from capsule_runtime.launching import Launching
 from capsule_runtime.listening import Listener
-from capsule_runtime.messages import Exit, Send
+from capsule_runtime.messages import Exit, Refused
 
 DRAIN_SECONDS = 10.0
 """How long output may go on once no process of the run is left to write any."""
@@ -69,14 +63,14 @@ class Attempt:
         self._launching: Launching | None = launching
         self._driver, self._limits = GuardedDriver(launching.driver), launching.limits
         reserve = partial(host.day.reserve, log.run) if host.day is not None else None
-        self._decider = Decider(run, log, host.clock, self._act, reserve)
+        self._hands = Hands(self._driver)
+        self._decider = Decider(run, log, host.clock, self._hands.act, reserve)
         self._heed = heed
         self._watch = DeadlineWatch(run, self._decider, host.clock, self._limits, self.ask_stop)
-        self._tree: Tree | None = None
-        self._stdio: Stdio | None = None
+        self._hands.watch = self._watch
         self._resources: RunResources | None = None
-        self._out = Path()
         self._places: tuple[str, ...] = ()
+        self._begun = anyio.Event()
 
     async def carry_out(self) -> None:
         """Launch, follow to the end, and write the one final status. Called once.
@@ -88,7 +82,7 @@ class Attempt:
         assert launching is not None, "an attempt is carried out once"
         places, collected = launching.places, launching.launch.plan.collect
         await self._announce(launching)
-        self._out = places.out
+        self._hands.out = places.out
         self._places = tuple(map(str, (places.workdir, places.home, places.tmp, places.out)))
         try:
             launching.write_places()
@@ -101,6 +95,7 @@ class Attempt:
             ):
                 tree = await self._spawn(launching.launch, stdio)
                 del launching
+                self._begun.set()
                 if tree is not None:
                     burial = await self._follow(tree, stdio, stderr)
                     files = collect_files(places.home, collected)
@@ -112,6 +107,8 @@ class Attempt:
             await self._not_run(Reason.HOST_FAILED, exc.message)
         else:
             await self._not_run(Reason.INTERRUPTED, "")
+        finally:
+            self._begun.set()
 
     async def _announce(self, launching: Launching) -> None:
         await self._decider.decide(lambda moment: self._run.record(launching.started, moment))
@@ -127,6 +124,23 @@ class Attempt:
             self._watch.shorten_grace(grace)
         await self._decider.decide(lambda moment: self._run.ask_stop(reason, message, moment))
 
+    async def steer(self, id: str, text: str) -> Refused | None:
+        """Hand *text* to the harness once it works; return why not, if it was not.
+
+        Raises:
+            StoreError: the log cannot be written. Then it was not.
+        """
+        await self._begun.wait()
+        async with self._decider.turn:
+            line = self._run.deafness or self._driver.steer(id, text)
+            line = line or Refused("E-USE-005", "the harness takes no words while it works")
+            moment = self._host.clock.moment()
+            await self._decider.perform(self._run.steer(id, text, line, moment))
+        await self._log.settled()
+        if self._driver.fault:
+            await self.ask_stop(Reason.DRIVER_FAILED, self._driver.fault)
+        return line if isinstance(line, Refused) else None
+
     async def _spawn(self, launch: Launch, stdio: Stdio) -> Tree | None:
         """Start the harness, unless somebody asked to stop before it was."""
         async with self._decider.turn:
@@ -136,7 +150,7 @@ class Attempt:
             child = stdio.child
             tree = await self._host.warden.spawn(spawn, child.stdin, child.stdout, child.stderr)
             child.close()
-            self._tree, self._stdio = tree, stdio
+            self._hands.hold(tree, stdio)
             moment = self._host.clock.moment()
             self._watch.started(moment.now)
             stdio.stdin.send(launch.plan.stdin)
@@ -216,7 +230,7 @@ class Attempt:
         exit = Exit(exited.code, exited.signal, stderr.tail, files)
         if stderr.dropped_bytes:
             await self._note(f"{show_size(stderr.dropped_bytes)} of stderr were dropped")
-        if self._stdio and (unread := self._stdio.stdin.dropped_bytes):
+        if unread := self._hands.unread_bytes:
             await self._note(f"{show_size(unread)} for the harness were dropped: it does not read")
         for passed in self._resources.passed_at_end(exit.signal) if self._resources else ():
             await self.ask_stop(passed.reason, passed.message)
@@ -233,41 +247,3 @@ class Attempt:
     async def _not_run(self, reason: Reason, message: str) -> None:
         """Write the end of a run whose harness never started."""
         await self._decider.decide(lambda moment: self._run.fail(reason, message, moment))
-
-    def _act(self, action: Act) -> str | None:
-        """Perform *action*; return what went wrong."""
-        match action:
-            case WriteResult(text):
-                try:
-                    write_result(self._out, text)
-                except OSError as exc:
-                    return f"out/result.txt was not written: {exc}"
-            case Reply(id, decision):
-                self._send(self._driver.answer(id, decision))
-            case Interrupt():
-                self._interrupt()
-            case WindDown():
-                if self._stdio:
-                    self._stdio.stdin.end()
-                self._watch.give_grace()
-            case Bury():
-                if self._tree:
-                    self._tree.bury()
-            case _:
-                assert_never(action)
-        return None
-
-    def _interrupt(self) -> None:
-        """Ask the harness to stop in its own dialect; the grace runs from here."""
-        signal = self._driver.describe().interrupt_signal
-        line = self._driver.interrupt()
-        self._send(line)
-        if self._tree and signal is not None:
-            self._tree.signal(signal)
-        if line is None and signal is None:
-            self._watch.shorten_grace(0)  # it cannot be asked, so there is nothing to wait for
-        self._watch.give_grace()
-
-    def _send(self, line: Send | None) -> None:
-        if self._stdio and line is not None:
-            self._stdio.stdin.send(line.data)

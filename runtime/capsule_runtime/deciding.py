@@ -13,6 +13,7 @@ import anyio
 from capsule_runtime.core.actions import (
     Action,
     Bury,
+    HandOver,
     Interrupt,
     Reply,
     TopUp,
@@ -26,7 +27,7 @@ from capsule_runtime.core.states import State
 from capsule_runtime.host.clock import Clock
 from capsule_runtime.host.run_log import RunLog
 
-Act = WriteResult | Reply | Interrupt | WindDown | Bury
+Act = WriteResult | Reply | HandOver | Interrupt | WindDown | Bury
 """An action that is no write to the log, and no question."""
 
 

@@ -103,6 +103,18 @@ class RunHandle(Protocol):
         """
         ...
 
+    async def steer(self, text: str) -> str:
+        """Hand *text* to the working harness; return the id by which it says that it took it.
+
+        On record first, then sent. To cancel this takes back nothing.
+
+        Raises:
+            UsageError: the run does not work (E-USE-004), or its harness takes no words (E-USE-005).
+            HostError: E-HOST-010, the owner of the run does not answer.
+            StoreError: the log cannot be written.
+        """
+        ...
+
     async def kill(self) -> None:
         """End the run now, with all its processes, and return once its end is on record.
 

@@ -161,6 +161,12 @@ class Activity(Struct, frozen=True, tag_field="type", tag="activity", gc=False):
     text: str
 
 
+class Steered(Struct, frozen=True, tag_field="type", tag="steered", gc=False):
+    """The harness has taken the words it was steered with by *id*: they are in its conversation."""
+
+    id: str
+
+
 class TurnEnd(Struct, frozen=True, tag_field="type", tag="turn-end", omit_defaults=True):
     """The harness is done; *data* is a JSON value for callers that asked for structure."""
 
@@ -197,6 +203,7 @@ Event = (
     | Dispatch
     | Handoff
     | Activity
+    | Steered
     | TurnEnd
     | TurnFailed
     | Note

@@ -46,6 +46,10 @@ class GuardedDriver:
         """Return what asks the harness to stop."""
         return self._ask(self._driver.interrupt, None)
 
+    def steer(self, id: str, text: str) -> Send | None:
+        """Return what hands *text* to the working harness."""
+        return self._ask(lambda: self._driver.steer(id, text), None)
+
     def answer(self, id: str, decision: Decision) -> Send | None:
         """Return what tells the harness the *decision* on its request *id*."""
         return self._ask(lambda: self._driver.answer(id, decision), None)

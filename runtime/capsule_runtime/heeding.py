@@ -14,6 +14,7 @@ from capsule_runtime.host.clock import Clock
 from capsule_runtime.host.control import POLL_SECONDS, Doorbell
 from capsule_runtime.host.store import Store
 from capsule_runtime.logs import Logs
+from capsule_runtime.steering import STEER, decode
 
 STOP_REASONS = frozenset({Reason.INTERRUPTED, Reason.KILLED, Reason.HANG_UP, Reason.TERMINATED})
 """What other processes may ask a run to stop for."""
@@ -59,7 +60,10 @@ class Heeder:
                 for request in await self._store.take_requests(self._owner, at):
                     taken += 1
                     active = self._runs.get(request.run)
-                    if active and request.verb in STOP_REASONS:
+                    if active and request.verb == STEER:
+                        active.logs.info("request heeded", verb=request.verb)
+                        active.begin_to_steer(decode(request.body))
+                    elif active and request.verb in STOP_REASONS:
                         active.logs.info("request heeded", verb=request.verb)
                         stops.start_soon(_stop, active, Reason(request.verb))
             except StoreError as error:

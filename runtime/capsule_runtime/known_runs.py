@@ -135,6 +135,9 @@ class KnownRun:
     async def interrupt(self) -> None:
         await self._runs.ask(self._id, Reason.INTERRUPTED)
 
+    async def steer(self, text: str) -> str:
+        return await self._runs.steer(self._id, text)
+
     async def kill(self) -> None:
         await self._runs.ask(self._id, Reason.KILLED)
 

@@ -97,6 +97,11 @@ def _line_of(fact: facts.Fact) -> tuple[str, str, dict[str, object]] | None:
             return "info", "harness launched", {"pid": pid}
         case facts.StopAsked(reason=reason, message=message):
             return "info", "stop asked", {"reason": reason.value, "message": message}
+        case facts.SteerAsked(id=id, refused=None):
+            return "info", "steered", {"steer": id}
+        case facts.SteerAsked(id=id, refused=why):
+            fields = {"steer": id, "why": why.message if why else ""}
+            return "info", "steer refused", dict(fields)
         case facts.KillStarted():
             return "warning", "kill started", {}
         case facts.Exited(code=code, signal=signal):

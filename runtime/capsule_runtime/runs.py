@@ -30,6 +30,7 @@ from capsule_runtime.logs import Logs
 from capsule_runtime.pricing import PriceBook
 from capsule_runtime.recovery import Heir, recover
 from capsule_runtime.settings import price_book
+from capsule_runtime.steering import STEER, encode, find_answer, has_ended, refusal, words_for
 
 LAST = "@last"
 LOCKED = "E-STO-007"
@@ -158,6 +159,29 @@ class Runs:
             await self._go_round(run, owner, reason)
         elif reason is Reason.KILLED:
             await self._ended_soon(run)
+
+    async def steer(self, run: str, text: str) -> str:
+        """Have the owner of *run* hand *text* to its harness; return the id of these words.
+
+        Raises:
+            UsageError: E-USE-004, the run does not work; E-USE-005, its harness takes no words.
+            HostError: E-HOST-010, the owner does not answer.
+        """
+        words, owner = words_for(run, new_id(STEER), text), self.find(run).owner
+        if self.has_ended(run) or owner is None:
+            raise refusal(has_ended(run))
+        after = self._store.last_entry(run)
+        asked_at = self._clock.moment().at
+        request = await self._store.ask(run, STEER, encode(words), asked_at)
+        is_there = ring_owner(doorbell(self.state, owner)) or not self._is_dead(owner)
+        if not is_there or not await self._within(TAKEN_SECONDS, run, request):
+            await self._go_round(run, owner, Reason.INTERRUPTED)
+        async for row in self.follow(run, after):
+            if (answer := find_answer(row.body, words.id)) is not None:
+                if answer.refused is not None:
+                    raise refusal(answer.refused)
+                return words.id
+        raise refusal(has_ended(run))
 
     async def recover(self) -> list[str]:
         """End the runs that dead owners left, and return their ids."""

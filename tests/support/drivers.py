@@ -133,6 +133,16 @@ class UnmeteredDriver(JsonlDriver):
         return replace(super().describe(), usage="none")
 
 
+class DeafDriver(JsonlDriver):
+    """The native driver for harnesses that take no words while they work."""
+
+    def describe(self) -> Description:
+        return replace(super().describe(), steers=False)
+
+    def steer(self, id: str, text: str) -> Send | None:
+        return None
+
+
 class RememberingDriver(JsonlDriver):
     """The native driver; it remembers every line it got, and hands them to the next launch."""
 
@@ -158,6 +168,7 @@ def install_drivers(folder: Path) -> str:
         "tail-losing = support.drivers:TailLosingDriver\n"
         "late-metering = support.drivers:LateMeteringDriver\n"
         "unmetered = support.drivers:UnmeteredDriver\n"
+        "deaf = support.drivers:DeafDriver\n"
         "remembering = support.drivers:RememberingDriver\n"
     )
     return str(folder)

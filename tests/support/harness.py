@@ -195,9 +195,10 @@ def shell_capsule(
     script: str,
     *,
     limits: Mapping[str, str | int] | None = None,
+    driver: str = "jsonl",
     config: Mapping[str, str] | None = None,
 ) -> Path:
     """Write the capsule *folder* whose harness is the shell *script*, and return it."""
-    write_capsule(folder, ("sh", "./agent.sh"), limits=limits, config=config)
+    write_capsule(folder, ("sh", "./agent.sh"), limits=limits, driver=driver, config=config)
     (folder / "agent.sh").write_text(script)
     return folder

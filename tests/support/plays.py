@@ -18,6 +18,7 @@ from capsule_runtime import (
     Retrying,
     Session,
     Sleep,
+    Steered,
     Suspend,
     Text,
     TextDelta,
@@ -180,6 +181,7 @@ silent: st.SearchStrategy[Event] = st.one_of(
     st.builds(Handoff, _ids, _words),
     st.builds(Activity, _words),
     st.builds(Note, _words),
+    st.builds(Steered, _ids),
 )
 terminal: st.SearchStrategy[Event] = st.one_of(st.builds(TurnEnd, _words), _failures)
 # Most of a run is streamed; a terminal event too early would leave the rest unplayed.

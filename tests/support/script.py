@@ -12,6 +12,8 @@ from capsule_runtime import (
     FailureKind,
     Frame,
     Reason,
+    Refused,
+    Send,
     StatusFrame,
     TextFrame,
     ThinkingFrame,
@@ -92,6 +94,10 @@ class Script:
     def stop(self, reason: Reason, message: str = "") -> list[Action]:
         """Ask the run to stop."""
         return self._keep(self.run.ask_stop(reason, message, self._moment()))
+
+    def steer(self, id: str, text: str, line: Send | Refused) -> list[Action]:
+        """Have words for the working harness, which *line* hands over or refuses."""
+        return self._keep(self.run.steer(id, text, line, self._moment()))
 
     def share(self, share: Share) -> list[Action]:
         """Let the run hold *share* of the day."""

@@ -14,8 +14,8 @@ NAMES = """
     DayCeilings Decision Description Dispatch Driver Event Exit FailureKind Frame Handoff
     HarnessError HostError LaunchPlan LaunchRequest Logger Manifest ManifestError Message
     NoConfig Note Outcome Part Permission Reason Refused Remember Retrying RunHandle RunRequest
-    RunResult RunSummary Said Send Session Sleep SpendError StatusFrame StoreError Supervisor
-    Suspend Text TextDelta TextFrame TextPart Thinking ThinkingDelta ThinkingFrame ToolCall
+    RunResult RunSummary Said Send Session Sleep SpendError StatusFrame Steered StoreError
+    Supervisor Suspend Text TextDelta TextFrame TextPart Thinking ThinkingDelta ThinkingFrame ToolCall
     ToolResult TrustError TurnEnd TurnFailed Usage UsageError UsageTotal exit_code find_driver
     open_supervisor parse_manifest
 """.split()
@@ -54,7 +54,14 @@ def test_what_a_supervisor_and_a_run_can_do() -> None:
     def verbs(kind: type) -> set[str]:
         return {name for name in dir(kind) if not name.startswith("_")}
 
-    assert verbs(capsule_runtime.RunHandle) == {"frames", "id", "interrupt", "kill", "wait"}
+    assert verbs(capsule_runtime.RunHandle) == {
+        "frames",
+        "id",
+        "interrupt",
+        "kill",
+        "steer",
+        "wait",
+    }
     assert verbs(capsule_runtime.Supervisor) == {"attend", "close", "get", "list", "start"}
 
 

@@ -44,6 +44,7 @@ EMBEDDING = {"embedding", "logs", "request", "supervisor"}
 """Where the public names are at home that only a program that embeds the runtime may import."""
 
 ROOTS = {
+    "acting",
     "active_run",
     "asking",
     "attempt",

@@ -209,9 +209,12 @@ class Agent:
             raise Interrupted
 
     def steers(self) -> list[Steer]:
-        """Take the steering messages that came since the last call."""
+        """Take the steering messages that came since the last call, and say so."""
         self._receive_waiting()
         taken, self._steers = self._steers, []
+        if not self._ended:
+            for steer in taken:
+                self.send("steered", id=steer.id)
         return taken
 
     # What the agent says

@@ -79,19 +79,24 @@ class MessageReader:
         try:
             if source != STDIN:
                 with Path(source).open("rb") as file:
-                    return self._bounded(file, source)
+                    return self.bounded(file, source)
             if self._stdin_is_for:
                 raise UsageError(
                     "E-USE-024", f"stdin was asked for twice: for {self._stdin_is_for} and {what}"
                 )
             self._stdin_is_for = what
-            return self._bounded(sys.stdin.buffer, "stdin")
+            return self.bounded(sys.stdin.buffer, "stdin")
         except OSError as exc:
             raise UsageError(
                 "E-USE-022", f"{source} cannot be read: {exc.strerror}", "Name a readable file."
             ) from exc
 
-    def _bounded(self, file: BinaryIO, name: str) -> bytes:
+    def bounded(self, file: BinaryIO, name: str) -> bytes:
+        """Return all of *file*, which is what people call *name*.
+
+        Raises:
+            UsageError: E-USE-025, it is more than there is room for.
+        """
         raw = file.read(self._room + 1)
         if len(raw) > self._room:
             raise UsageError(
@@ -101,6 +106,15 @@ class MessageReader:
             )
         self._room -= len(raw)
         return raw
+
+
+def read_words() -> str:
+    """Return the words on stdin.
+
+    Raises:
+        UsageError: they are no text, or more than a task may hold.
+    """
+    return _decoded(MessageReader().bounded(sys.stdin.buffer, STDIN), "stdin")
 
 
 def parse_variables(given: Sequence[str]) -> Mapping[str, str]:

@@ -18,6 +18,7 @@ from capsule_runtime.cli.result import Result, result_of
 from capsule_runtime.cli.spending import prices_for
 from capsule_runtime.core.containment import in_one_line
 from capsule_runtime.core.index import IndexRow
+from capsule_runtime.core.log import Steer
 from capsule_runtime.core.units import show_duration, show_size
 from capsule_runtime.errors import CapsuleError
 from capsule_runtime.runs import Runs, open_runs
@@ -28,6 +29,7 @@ _SHORT_ID = len("run_") + 13
 """Enough of an id to tell apart runs that were not created in the same sixteenth of a second."""
 _UNNAMED_CONTEXT = "ctx_"
 _FILES_SHOWN = 20
+_WORDS_SHOWN = 60
 
 
 @click.command("ps", epilog="Example: capsule ps --all --json")
@@ -124,6 +126,13 @@ def _table(rows: Sequence[IndexRow], width: int | None, now: float) -> Shown:
     return Shown(text)
 
 
+def _steered(it: Steer) -> str:
+    became = "taken" if it.taken_at else f"refused ({it.refused})" if it.refused else "not taken"
+    words = " ".join(it.text.split())
+    short = words if len(words) <= _WORDS_SHOWN else words[: _WORDS_SHOWN - 1] + "…"
+    return f"{it.at} {became}: {short}"
+
+
 def _page(result: Result, task: str) -> Shown:
     """Return what a person wants to know of a run."""
     files = [f"{file.path}  ({show_size(file.size)})" for file in result.out[:_FILES_SHOWN]]
@@ -147,6 +156,7 @@ def _page(result: Result, task: str) -> Shown:
         "grants": result.grants,
         "context": result.context,
         "session": result.session,
+        "steered": [_steered(it) for it in result.steers] or None,
         "workdir": result.workdir,
         "started": result.created_at,
         "took": show_duration(max(0.0, ended - seconds_of(result.created_at))),

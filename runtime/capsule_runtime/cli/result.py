@@ -19,7 +19,7 @@ from capsule_runtime.core.ceilings import Ceilings, DayCeilings
 from capsule_runtime.core.containment import Containment
 from capsule_runtime.core.grants import Grants
 from capsule_runtime.core.ledger import Spend
-from capsule_runtime.core.log import Record
+from capsule_runtime.core.log import Record, Steer
 from capsule_runtime.core.money import show_cost
 from capsule_runtime.core.outcome import Outcome, Reason, exit_code
 from capsule_runtime.core.prices import PriceTable, cost_of
@@ -53,6 +53,8 @@ class Result(Struct, frozen=True):
     """The answer, if the run completed."""
     session: str | None
     model: str | None
+    steers: tuple[Steer, ...]
+    """Words that were handed to the working harness, and whether it took them."""
     containment: str | None
     grants: Grants | None
     """What the harness got beyond the capsule's folder and the work directory."""
@@ -101,6 +103,7 @@ def result_of(record: Record, out_folder: Path, prices: PriceTable | None) -> Re
         response=final.response if final else None,
         session=record.session.id if record.session else None,
         model=model or (attempt.model if attempt else None),
+        steers=tuple(record.steers.values()),
         containment=attempt.containment if attempt else None,
         grants=attempt.grants if attempt else None,
         walls=record.containment,

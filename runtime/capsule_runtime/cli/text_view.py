@@ -18,6 +18,7 @@ from capsule_runtime.core.facts import (
     Fact,
     Noted,
     Said,
+    SteerAsked,
     StopAsked,
 )
 from capsule_runtime.core.ledger import Spend
@@ -106,6 +107,9 @@ class TextView:
             case Said(event=Retrying() as event):
                 await self._answer.pause()
                 await self._screen.entry([words("↻", "yellow"), SPACE, words(_retry(event), "dim")])
+            case SteerAsked(text=text, refused=None):
+                await self._answer.pause()
+                await self._screen.entry([words("»", "yellow"), SPACE, words(text, "dim")])
             case StopAsked(reason=reason):
                 # The whole sentence comes with the end.
                 if OUTCOME_OF[reason] is not Outcome.CANCELED:

@@ -34,6 +34,7 @@ _VERBS = {
     "logs": _Verb("logs", "Print the log of a run."),
     "wait": _Verb("attach", "Wait until a run has ended."),
     "interrupt": _Verb("stop", "Ask a run to stop, and give it time to."),
+    "steer": _Verb("steer", "Hand words to a working harness."),
     "kill": _Verb("stop", "End a run now, with all its processes."),
     "trust": _Verb("trust", "Let a capsule, as it is now, have what it asks for."),
     "init": _Verb("init", "Write a capsule to start from."),

@@ -27,6 +27,13 @@ class Reply:
 
 
 @dataclass(frozen=True, slots=True)
+class HandOver:
+    """Write *data*, the words for the working harness, to its stdin."""
+
+    data: bytes
+
+
+@dataclass(frozen=True, slots=True)
 class Interrupt:
     """Ask the harness to stop; call `Run.grace_over` if it has not within the grace."""
 
@@ -48,7 +55,7 @@ class TopUp:
     needs: Needs
 
 
-Action = Append | WriteResult | Reply | Interrupt | WindDown | Bury | TopUp
+Action = Append | WriteResult | Reply | HandOver | Interrupt | WindDown | Bury | TopUp
 """Everything a run may ask of its host."""
 
 

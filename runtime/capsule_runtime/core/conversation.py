@@ -27,6 +27,7 @@ from capsule_runtime.events import (
     Note,
     Retrying,
     Session,
+    Steered,
     Text,
     TextDelta,
     Thinking,
@@ -77,6 +78,7 @@ class Conversation:
         self._segments = Segments(journal, context, before.removal_owed)
         self._notes = NoteBudget()
         self._open_calls: dict[str, _OpenCall] = {}
+        self._not_taken: set[str] = set()
 
     def hear(self) -> Hear:
         """Return what to do with each kind of event that is its own."""
@@ -91,6 +93,7 @@ class Conversation:
             Session: self._session,
             Usage: self._usage,
             Activity: self.record,
+            Steered: self._steered,
             Retrying: self._retrying,
         }
 
@@ -116,6 +119,10 @@ class Conversation:
         """Note an event that came after the terminal one."""
         self.note(f"after the terminal event: {_json.encode(event).decode()}")
 
+    def steer(self, id: str) -> None:
+        """Expect the harness to say when it has taken the words *id*."""
+        self._not_taken.add(id)
+
     def end_turn(self) -> None:
         """Pay what is owed and close: the turn is over."""
         self._segments.close()
@@ -126,9 +133,11 @@ class Conversation:
         self._segments.fallback(result)
 
     def note_leftovers(self) -> None:
-        """Note the calls that got no result, and how many notes were dropped."""
+        """Note what came to nothing: calls without a result, words not taken, notes dropped."""
         for id, call in self._open_calls.items():
             self.note(f"no result for the tool call {id!r} of {call.name!r}")
+        for id in sorted(self._not_taken):
+            self.note(f"the harness did not say that it took {id}")
         if dropped := self._notes.dropped:
             self._journal.fact(
                 lambda seq, at, run: facts.Noted(seq, at, run, f"{dropped} more notes were dropped")
@@ -203,6 +212,13 @@ class Conversation:
 
     def _session(self, event: Session) -> None:
         self.session = event.id
+        self.record(event)
+
+    def _steered(self, event: Steered) -> None:
+        if event.id not in self._not_taken:
+            self.note(f"words were taken that nobody gave, or once more: {event.id!r}")
+            return
+        self._not_taken.remove(event.id)
         self.record(event)
 
     def _retrying(self, event: Retrying) -> None:

@@ -16,7 +16,7 @@ from capsule_runtime.core.ledger import Settled, Spend
 from capsule_runtime.core.outcome import Outcome, Reason
 from capsule_runtime.events import Event
 from capsule_runtime.manifest import Manifest
-from capsule_runtime.messages import Message
+from capsule_runtime.messages import Message, Refused
 
 
 class Created(Struct, frozen=True, tag_field="fact", tag="created", omit_defaults=True):
@@ -119,6 +119,17 @@ class StopAsked(Struct, frozen=True, tag_field="fact", tag="stop-asked"):
     message: str
 
 
+class SteerAsked(Struct, frozen=True, tag_field="fact", tag="steer-asked", omit_defaults=True):
+    """Somebody has words for the working harness. *refused* says why it was not given them."""
+
+    seq: int
+    at: str
+    run: str
+    id: str
+    text: str
+    refused: Refused | None = None
+
+
 class KillStarted(Struct, frozen=True, tag_field="fact", tag="kill-started"):
     """The stop ladder reached the kill."""
 
@@ -191,6 +202,7 @@ Fact = (
     | Remembered
     | Noted
     | StopAsked
+    | SteerAsked
     | KillStarted
     | Exited
     | TreeEmpty

@@ -30,6 +30,11 @@ class Moment(Struct, frozen=True, gc=False):
     now: float
 
 
+def day_of(at: str) -> str:
+    """Return the UTC day of the instant *at*."""
+    return at[: len("2026-01-31")]
+
+
 class Append(Struct, frozen=True):
     """Write consecutive entries to the log, then show them. *facts* are those that are facts."""
 

@@ -7,6 +7,9 @@ from capsule_runtime.core.actions import Action, Bury, Interrupt, Progress
 from capsule_runtime.core.journal import Journal
 from capsule_runtime.core.outcome import OUTCOME_OF, Outcome, Reason
 from capsule_runtime.core.states import TRANSITIONS, WITHOUT_GRACE, Cause, IllegalMove, State
+from capsule_runtime.messages import Refused
+
+NOT_WORKING = "E-USE-004"
 
 
 class Ladder:
@@ -26,6 +29,14 @@ class Ladder:
     def outcome(self) -> Outcome | None:
         """Return how the run ends, as far as that is on record."""
         return None if self.reason is None else OUTCOME_OF[self.reason]
+
+    @property
+    def deafness(self) -> Refused | None:
+        """Return why nobody can hand words to the harness now; None if somebody can."""
+        if self.state is State.RUNNING and not self.has_terminal:
+            return None
+        how = "has not begun" if self.state is State.STARTING else "is over or being stopped"
+        return Refused(NOT_WORKING, f"{self._journal.run} {how}, so nobody can hand it words")
 
     def _take(self) -> list[Action]:
         self._actions.extend(self._journal.take())

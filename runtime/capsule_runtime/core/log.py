@@ -6,6 +6,7 @@ The fold is total: any prefix of a log gives a record, and the same entries give
 from __future__ import annotations
 
 from collections.abc import Iterable
+from dataclasses import dataclass
 from typing import assert_never
 
 import msgspec
@@ -23,6 +24,7 @@ from capsule_runtime.core.usage import UsageFold
 from capsule_runtime.events import (
     Event,
     Session,
+    Steered,
     Text,
     Thinking,
     ToolCall,
@@ -66,6 +68,19 @@ def dated_calls(bodies: Iterable[bytes]) -> list[tuple[str, CallUsage]]:
     return list(zip(dates, fold.calls, strict=True))
 
 
+@dataclass(slots=True)
+class Steer:
+    """Words that somebody had for the working harness, and what became of them."""
+
+    id: str
+    at: str
+    text: str
+    refused: str | None = None
+    """Why it was not given them."""
+    taken_at: str | None = None
+    """When it said that it has them; None as long as it has not."""
+
+
 _OF_USAGE = (b'"usage"', b'"attempt-started"')
 
 
@@ -78,6 +93,7 @@ class Record:
         self.containment: Containment | None = None
         self.launched: facts.Launched | None = None
         self.stop: facts.StopAsked | None = None
+        self.steers: dict[str, Steer] = {}
         self.exited: facts.Exited | None = None
         self.tree: facts.TreeEmpty | None = None
         self.ended: facts.Ended | None = None
@@ -192,11 +208,13 @@ class Record:
             case facts.Launched():
                 self.launched = fact
             case facts.Said():
-                self._apply_event(fact.event)
+                self._apply_event(fact.event, fact.at)
             case facts.Remembered():
                 self.memory = fact.data
             case facts.StopAsked():
                 self._apply_stop(fact)
+            case facts.SteerAsked(id=id, at=at, text=text, refused=refused):
+                self.steers[id] = Steer(id, at, text, refused.message if refused else None)
             case facts.KillStarted():
                 self.kill_started = True
             case facts.Exited():
@@ -220,7 +238,7 @@ class Record:
         if reason is None or refines:
             self._settled = (fact.reason, fact.message)
 
-    def _apply_event(self, event: Event) -> None:
+    def _apply_event(self, event: Event, at: str) -> None:
         if isinstance(event, (Text, ToolCall)):
             self._turns.saw_whole(event.answer)
             self.tool_calls += isinstance(event, ToolCall)
@@ -228,6 +246,9 @@ class Record:
             self._turns.saw_answer(event.answer)
         elif isinstance(event, Session):
             self.session = event
+        elif isinstance(event, Steered):
+            if event.id in self.steers:
+                self.steers[event.id].taken_at = at
         elif isinstance(event, Usage):
             self.usage.apply(event)
         elif isinstance(event, (TurnEnd, TurnFailed)):

@@ -16,6 +16,7 @@ from capsule_runtime.core import facts
 from capsule_runtime.core.actions import (
     Action,
     Burial,
+    HandOver,
     Progress,
     Reply,
     TopUp,
@@ -27,7 +28,7 @@ from capsule_runtime.core.conversation import Conversation, Hear, Phase
 from capsule_runtime.core.day_share import Share
 from capsule_runtime.core.endings import write_end, write_exit
 from capsule_runtime.core.finals import final_status
-from capsule_runtime.core.journal import Journal, Moment, Position
+from capsule_runtime.core.journal import Journal, Moment, Position, day_of
 from capsule_runtime.core.ladder import Ladder
 from capsule_runtime.core.ledger import Ledger
 from capsule_runtime.core.outcome import Outcome, Reason
@@ -47,11 +48,10 @@ from capsule_runtime.events import (
     TurnFailed,
     Usage,
 )
-from capsule_runtime.messages import Exit
+from capsule_runtime.messages import Exit, Refused, Send
 
 SPENDING: tuple[type[Event], ...] = (Usage, Text, Thinking, ToolCall)
 """What is entered in the ledger, and may be too much."""
-_DATE = len("2026-01-31")
 
 
 class Run(Ladder):
@@ -147,6 +147,19 @@ class Run(Ladder):
         self._stop(reason, message)
         return self._take()
 
+    def steer(self, id: str, text: str, line: Send | Refused, moment: Moment) -> list[Action]:
+        """Apply: somebody has words for the harness, and *line* hands them over, or says why not."""
+        self._begin(moment)
+        refused = line if isinstance(line, Refused) else None
+        if self.state is not State.ENDED:  # nothing follows the final status
+            self._journal.fact(
+                lambda seq, at, run: facts.SteerAsked(seq, at, run, id, text, refused)
+            )
+        if isinstance(line, Send):
+            self._said.steer(id)
+            self._act(HandOver(line.data))
+        return self._take()
+
     def share(self, share: Share, moment: Moment) -> list[Action]:
         """Apply: the run now holds *share* of the day."""
         self._begin(moment)
@@ -218,7 +231,7 @@ class Run(Ladder):
 
     def _weigh(self) -> None:
         """Stop if too much was spent, or see to it that more may be."""
-        verdict = self._purse.verdict(self._journal.at[:_DATE])
+        verdict = self._purse.verdict(day_of(self._journal.at))
         match verdict:
             case TooMuch(reason, message) if self.state is State.ENDED:
                 # It stands in the driver's last words: there is nobody left to stop.

@@ -44,6 +44,11 @@ class Reader:
         values = {"run": run, "after": after, "limit": limit_rows}
         return trusted_rows(run, self._fetch("read_rows", values))
 
+    def last_entry(self, run: str) -> int:
+        """Return the number of the last entry of *run*."""
+        found = self._fetch("last_entry", {"run": run})
+        return int(found[0][0]) if found else 0
+
     def find(self, prefix: str) -> list[IndexRow]:
         """Return the runs whose id begins with *prefix*, at most 50."""
         return self._runs("runs_by_prefix", {"prefix": prefix, "limit": PREFIX_LIMIT})

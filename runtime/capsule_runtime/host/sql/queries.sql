@@ -7,6 +7,9 @@ insert into log (run, seq, last, body, hash);
 -- name: log_end
 select last, hash from log where run = :no order by seq desc limit 1;
 
+-- name: last_entry
+select last from log where run = (select no from runs where id = :run) order by seq desc limit 1;
+
 -- name: read_rows
 -- Each row comes with the row before it, whose hash its own hash covers.
 select l.seq, l.last, l.body, l.hash, coalesce(p.last, 0), coalesce(p.hash, zeroblob(32))
