@@ -12,8 +12,9 @@ from pathlib import Path
 from msgspec import Struct
 
 from capsule_runtime.core.sandbox_plan import WallPlan
-from capsule_runtime.driver import Driver, LaunchPlan, LaunchRequest, find_driver
+from capsule_runtime.driver import Configurable, Driver, LaunchPlan, LaunchRequest, find_driver
 from capsule_runtime.errors import CapsuleError, HarnessError, ManifestError, UsageError
+from capsule_runtime.host.native import native_program
 from capsule_runtime.manifest import MANIFEST_NAME, Manifest, convert_config, parse_manifest
 from capsule_runtime.messages import Message
 
@@ -69,6 +70,8 @@ class Launch:
     cwd: str
     plan: LaunchPlan
     walls: WallPlan | None = None
+    launcher: str = ""
+    """The program by which the one that is started was found; empty if it is the same."""
 
 
 def load_capsule(folder: Path) -> Capsule:
@@ -105,6 +108,8 @@ def ready_capsule(folder: Path, manifest: Manifest, text: str = "") -> Capsule:
             )
     driver = find_driver(manifest.harness.driver)()
     config = convert_config(manifest.harness.config, driver.Config, path, text)
+    if isinstance(driver, Configurable):
+        driver.configure(config)
     if manifest.harness.version and not driver.describe().version_args:
         raise ManifestError(
             "E-MAN-006",
@@ -144,9 +149,11 @@ def plan_launch(capsule: Capsule, places: Places, task: Task) -> Launch:
     _check_keys(driver, task.env, harness.driver)
     plan = _ask_plan(driver, request, harness.driver)
     env = _environment(places, task.run, plan.env, task.env)
-    return Launch(
-        (_program(plan.argv[0], env["PATH"]), *plan.argv[1:]), env, str(places.workdir), plan
-    )
+    found = _program(plan.argv[0], env["PATH"])
+    started = native_program(found, driver.describe().native)
+    launcher = "" if started == found else found
+    argv = (started, *plan.argv[1:])
+    return Launch(argv, env, str(places.workdir), plan, launcher=launcher)
 
 
 def _check_keys(driver: Driver, env: Mapping[str, str], name: str) -> None:
