@@ -47,7 +47,6 @@ def config_file(request: LaunchRequest, approvals: str, sandbox: str) -> Setup:
             "model": model,
             "model_provider": "capsule",
             "developer_instructions": instructions,
-            "approval_policy": policy,
             "sandbox_mode": sandbox,
             "check_for_update_on_startup": False,
         },
