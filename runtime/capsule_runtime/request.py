@@ -11,17 +11,18 @@ from typing import Self
 from capsule_runtime.core.ceilings import NO_DAY, Ceilings, DayCeilings
 from capsule_runtime.core.env_names import check_names
 from capsule_runtime.core.facts import AttemptStarted, Created
-from capsule_runtime.core.grants import Capabilities, Grants
+from capsule_runtime.core.grants import Capabilities, Grants, Policy, Wish
 from capsule_runtime.core.sandbox_plan import TIER
 from capsule_runtime.core.terms import NO_CEILINGS, Terms, terms_of
 from capsule_runtime.errors import ContainmentError, UsageError
 from capsule_runtime.granting import (
     Standing,
+    on_permission,
     refuse_missing,
     standing_of,
     taken_over,
 )
-from capsule_runtime.host.capsule import Capsule, Launch, load_capsule
+from capsule_runtime.host.capsule import Capsule, Launch, bare_capsule, load_capsule
 from capsule_runtime.host.clock import new_id
 from capsule_runtime.host.rows import ContextRow
 from capsule_runtime.host.state import default_state
@@ -35,7 +36,8 @@ _WORKDIR_HINT = "Name one with --workdir."
 class RunRequest:
     """What to run, on what, and how far to trust it."""
 
-    capsule: Path
+    capsule: Path | None
+    """The folder of a capsule; None for a harness as it is, which *driver* names."""
     message: Message
     workdir: Path
     context: str | None = None
@@ -56,27 +58,33 @@ class RunRequest:
     """What the capsule gets if it asks for it, each as KIND=VALUE, such as read=/usr/share/dict."""
     ceilings: Ceilings = NO_CEILINGS
     """What the run may spend; the lower of these and the manifest's hold."""
+    on_permission: Wish | None = None
+    """What the harness is told when it asks whether it may use a tool; the strictest wish holds."""
+    driver: str | None = None
+    """Whose harness is run as it is, without a capsule: with every default, and no grants."""
 
     @classmethod
     def of(
         cls,
-        capsule: str | Path,
+        capsule: str | Path | None,
         task: str,
         *,
+        driver: str | None = None,
         workdir: str | Path = ".",
         context: str | None = None,
         containment: str | None = None,
         ceilings: Ceilings = NO_CEILINGS,
     ) -> Self:
-        """Return the request to give *task*, in plain words, to *capsule*."""
+        """Return the request to give *task*, in plain words, to *capsule* or *driver*'s harness."""
         message = Message(new_id("msg"), (TextPart(task),))
         return cls(
-            Path(capsule),
+            None if capsule is None else Path(capsule),
             message,
             Path(workdir),
             context,
             containment=containment,
             ceilings=ceilings,
+            driver=driver,
         )
 
 
@@ -106,6 +114,8 @@ class Ready:
     limits: dict[str, float]
     terms: Terms
     standing: Standing
+    on_permission: Policy
+    """What the harness is told when it asks whether it may use a tool."""
 
     @property
     def grants(self) -> Grants:
@@ -140,9 +150,9 @@ def check_request(
 
 def read_request(request: RunRequest, day: DayCeilings = NO_DAY) -> Draft:
     """Read the capsule of *request*, and check what needs no grants. Raises as `check_request`."""
-    capsule = load_capsule(request.capsule)
-    check_names(request.env, by_caller=True)
     workdir = _workdir(request.workdir)
+    capsule = _capsule(request, workdir)
+    check_names(request.env, by_caller=True)
     limits = _lowered(capsule.manifest.limits.in_units(), request)
     usage = capsule.driver.describe().usage
     terms = terms_of(capsule.manifest.spend.ceilings(), request.ceilings, day, usage)
@@ -161,7 +171,9 @@ def settle(draft: Draft, state: Path) -> Ready:
     """Find out what *draft* gets; what nobody granted stands in it. Raises as `check_request`."""
     request = draft.request
     standing = standing_of(draft.capsule, request.grants, request.containment, state)
-    return Ready(draft.capsule, request, draft.workdir, draft.limits, draft.terms, standing)
+    wish = draft.capsule.manifest.interaction.on_permission
+    policy = on_permission(wish, request.on_permission)
+    return Ready(draft.capsule, request, draft.workdir, draft.limits, draft.terms, standing, policy)
 
 
 def created_run(
@@ -206,6 +218,7 @@ def attempt_started(
         spend=terms.spend,
         ceilings=terms.ceilings,
         day=terms.day or None,
+        on_permission=ready.on_permission,
     )
 
 
@@ -223,6 +236,16 @@ def _lowered(limits: dict[str, float], request: RunRequest) -> dict[str, float]:
             )
     wished = {name: wish for name, (wish, _) in wishes.items() if wish is not None}
     return {name: min(limit, wished.get(name, limit)) for name, limit in limits.items()}
+
+
+def _capsule(request: RunRequest, workdir: Path) -> Capsule:
+    """Return the capsule that is meant. One that is no folder may read what it works on, no more."""
+    if request.capsule is not None and request.driver is None:
+        return load_capsule(request.capsule)
+    if request.capsule is None and request.driver is not None:
+        return bare_capsule(request.driver, workdir)
+    what = "a capsule or a driver is to be named: one, and not both"
+    raise UsageError("E-USE-035", what, "Name the folder of a capsule, or a driver with --driver.")
 
 
 def _workdir(given: Path) -> Path:
