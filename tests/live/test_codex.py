@@ -151,6 +151,16 @@ def test_a_session_that_is_gone_is_not_begun_anew(rig: Rig) -> None:
     assert len(rig.served()) == 1
 
 
+def test_permission_is_asked_and_given(rig: Rig) -> None:
+    asking = rig.capsule(config={"approvals": "ask"})
+
+    ended = rig.run("MOCK:permission", "--on-permission", "allow", capsule=asking)
+
+    assert ended.outcome == COMPLETED
+    assert len(of_type(ended, "permission")) == 1
+    assert (rig.workdir / "ran.txt").exists()
+
+
 @pytest.mark.parametrize(
     ("scenario", "kind"),
     [

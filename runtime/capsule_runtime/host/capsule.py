@@ -78,7 +78,7 @@ class Launch:
     plan: LaunchPlan
     walls: WallPlan | None = None
     launcher: str = ""
-    """The program by which the one that is started was found; empty if it is the same."""
+    """The program by which the one that is started was found."""
 
 
 def load_capsule(folder: Path) -> Capsule:
@@ -176,10 +176,8 @@ def plan_launch(capsule: Capsule, places: Places, task: Task) -> Launch:
     plan = _ask_plan(driver, request, harness.driver)
     env = _environment(places, task.run, plan.env, task.env)
     found = _program(plan.argv[0], env["PATH"])
-    started = native_program(found, driver.describe().native)
-    launcher = "" if started == found else found
-    argv = (started, *plan.argv[1:])
-    return Launch(argv, env, str(places.workdir), plan, launcher=launcher)
+    argv = (native_program(found, driver.describe().native), *plan.argv[1:])
+    return Launch(argv, env, str(places.workdir), plan, launcher=found)
 
 
 def _check_keys(driver: Driver, env: Mapping[str, str], name: str) -> None:
