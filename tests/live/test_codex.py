@@ -6,6 +6,7 @@ import os
 import shutil
 import signal
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -13,6 +14,7 @@ import pytest
 from support.live.rig import Counts, Ended, Rig, total
 
 KIT = "codex"
+NOTES = Path(__file__).parents[2] / "capsules/release-notes"
 HELLO = "Hello from the mock. Turn done."
 EXEC: Mapping[str, object] = {"mode": "exec"}
 COMPLETED = ("completed", "completed", 0)
@@ -235,3 +237,19 @@ def test_exec_does_not_repeat_what_a_retry_says_again(rig: Rig) -> None:
 
     assert ended.failure == "declined"
     assert len(of_type(ended, "text")) == 1
+
+
+# The capsule that comes with it.
+
+
+def test_the_capsule_for_release_notes_runs(rig: Rig) -> None:
+    asks = ("--grant", "host=api.openai.com", "--grant", "secret=OPENAI_API_KEY")
+
+    ended = rig.run("MOCK:tool", *asks, capsule=str(NOTES))
+
+    assert ended.outcome == COMPLETED
+    assert ended.result["model"] == "openai:gpt-5-codex"
+    assert ended.usage == served(rig)
+    [closed] = [fact for fact in ended.facts if fact.get("fact") == "spend-closed"]
+    cost = closed["settled"]["cost"]
+    assert cost["least_microusd"] == cost["most_microusd"] > 0

@@ -65,6 +65,8 @@ class Task:
     session: str | None
     memory: bytes | None
     limits: dict[str, float]
+    awaited: tuple[str, ...] = ()
+    """Variables that nobody has granted yet, in a plan: that they are not given is no matter."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -176,7 +178,7 @@ def plan_launch(capsule: Capsule, places: Places, task: Task) -> Launch:
         model=task.model or harness.model,
         system_prompt=capsule.system_prompt,
     )
-    _check_keys(driver, task.env, harness.driver)
+    _check_keys(driver, {**dict.fromkeys(task.awaited, "-"), **task.env}, harness.driver)
     plan = _ask_plan(driver, request, harness.driver)
     env = _environment(places, task.run, plan.env, task.env)
     told = driver.describe()
