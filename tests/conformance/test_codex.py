@@ -165,6 +165,7 @@ def test_its_settings_lead_to_the_callers_provider_and_nowhere_else() -> None:
     assert config["analytics"] == {"enabled": False}
     assert config["check_for_update_on_startup"] is False
     assert config["sandbox_mode"] == "danger-full-access"
+    assert config["shell_environment_policy"] == {"exclude": ["OPENAI_API_KEY", "CODEX_API_KEY"]}
 
 
 def test_without_an_address_it_is_the_vendors_own_and_either_key_will_do() -> None:
@@ -582,6 +583,14 @@ def test_a_later_answer_may_say_the_same_again() -> None:
         Text("Step", "u:1"),
         Text("Step", "u:2"),
     ]
+
+
+def test_retries_that_have_no_number_are_counted() -> None:
+    waiting = retry(1).replace(b"1/2", b"waiting for network")
+
+    said = heard(waiting, waiting, used(USED), waiting)
+
+    assert [event.attempt for event in said if isinstance(event, Retrying)] == [1, 2, 1]
 
 
 # Items.

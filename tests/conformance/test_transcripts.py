@@ -12,7 +12,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from capsule_runtime import Event, Frame, TurnEnd, TurnFailed
+from capsule_runtime import Event, Frame, Note, TurnEnd, TurnFailed
 from capsule_runtime.driver import driver_names
 from capsule_runtime.replay import replay_events, replay_frames
 from support.client import Client
@@ -105,6 +105,37 @@ def test_a_driver_ends_every_attempt_with_a_terminal_event(case: Path) -> None:
     events = _events.decode_lines(beside(case, "events"))
 
     assert any(isinstance(event, TurnEnd | TurnFailed) for event in events)
+
+
+# A recorded stream with other line ends, or with lines of somebody else's between.
+
+
+@pytest.mark.parametrize("end", [b"\r\n", b"\n\n", b"\n \t\r\n"], ids=repr)
+@pytest.mark.parametrize("case", CASES, ids=name_of)
+def test_line_ends_and_blank_lines_change_no_event(case: Path, end: bytes) -> None:
+    stream = case.read_bytes().replace(b"\n", end)
+
+    played = play(new_driver(case.parent.name), [stream], exit_of(case))
+
+    assert without_notes(played.events) == without_notes(
+        _events.decode_lines(beside(case, "events"))
+    )
+
+
+@pytest.mark.parametrize("noise", [b"warning: slow\n", b"{}\n", b"\x00\xff\n", b"[[[\n"], ids=repr)
+@pytest.mark.parametrize("case", CASES, ids=name_of)
+def test_noise_between_the_lines_costs_none_of_them(case: Path, noise: bytes) -> None:
+    stream = case.read_bytes().replace(b"\n", b"\n" + noise)
+
+    played = play(new_driver(case.parent.name), [stream], exit_of(case))
+
+    assert without_notes(played.events) == without_notes(
+        _events.decode_lines(beside(case, "events"))
+    )
+
+
+def without_notes(events: list[Event]) -> list[Event]:
+    return [event for event in events if not isinstance(event, Note)]
 
 
 # A recorded stream that was damaged: no exception, and one ending all the same.

@@ -110,13 +110,13 @@ def kind_of_status(status: int | None) -> FailureKind | None:
     return None if status is None else _STATUS_KINDS.get(status, FailureKind.OTHER)
 
 
-def retry_of(message: str) -> tuple[int, int | None] | None:
-    """Return which retry *message* announces, and of how many; None if it announces none."""
+def retry_of(message: str) -> tuple[int | None, int | None] | None:
+    """Return which retry *message* announces, and of how many, as far as it says; None if none."""
     words = message.split(maxsplit=2)
     if not words or words[0] != "Reconnecting...":
         return None
     first, _, last = (words[1] if len(words) > 1 else "").partition("/")
-    return int(first) if first.isdecimal() else 1, int(last) if last.isdecimal() else None
+    return int(first) if first.isdecimal() else None, int(last) if last.isdecimal() else None
 
 
 class Repeats:
@@ -126,6 +126,7 @@ class Repeats:
         self._said: list[tuple[type[Event], str]] = []
         self._ahead: list[tuple[type[Event], str]] = []
         """What the retry under way may repeat, in order."""
+        self.retries = 0
         self._held = ""
         self._streaming: type[TextDelta | ThinkingDelta] = TextDelta
         self._streamed: list[str] = []
@@ -142,9 +143,14 @@ class Repeats:
         self._ahead.clear()
         self._streamed.clear()
         self._held = ""
+        self.retries = 0
 
-    def retried(self) -> list[Event]:
-        """Begin the call once more. What was cut off is all there is of its text."""
+    def retried(self, number: int | None) -> list[Event]:
+        """Begin the call once more, for the *number*-th time if that was told.
+
+        What was cut off is all there is of its text.
+        """
+        self.retries = number or self.retries + 1
         cut_off = "".join(self._streamed)
         whole = Text if self._streaming is TextDelta else Thinking
         said = self.whole(whole, cut_off, None) if cut_off else []

@@ -139,11 +139,11 @@ class ExecStream:
         if retry is None:
             self.last_error = message  # the end of the turn says it again
             return _NOTHING
+        number, most = retry
         _, _, reason = message.partition("(")
-        return [
-            *self._repeats.retried(),
-            Retrying(retry[0], reason.removesuffix(")") or message, retry[1]),
-        ]
+        said = self._repeats.retried(number)
+        reason = reason.removesuffix(")") or message
+        return [*said, Retrying(self._repeats.retries, reason, most)]
 
     def _used(self, told: _Total) -> Sequence[Said]:
         """Return what this turn used: the thread's total beyond what it was before."""

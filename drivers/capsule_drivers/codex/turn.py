@@ -188,9 +188,10 @@ class Turn:
         if not params.willRetry:
             self.last_error = error.message  # the end of the turn says it again
             return _NOTHING
-        attempt, most = retry_of(error.message) or (1, None)
+        number, most = retry_of(error.message) or (None, None)
         reason = error.additionalDetails or error.message
-        return [*self._repeats.retried(), *self.cut(), Retrying(attempt, reason, most)]
+        said = [*self._repeats.retried(number), *self.cut()]
+        return [*said, Retrying(self._repeats.retries, reason, most)]
 
     def _rerouted(self, params: wire.Params) -> Sequence[Said]:
         self.model = named(params.toModel)
