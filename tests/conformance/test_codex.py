@@ -803,6 +803,13 @@ def test_exec_counts_what_the_thread_grew_by() -> None:
     assert end == TurnEnd("")
 
 
+def test_exec_does_not_say_its_model_but_we_know_what_was_asked_for() -> None:
+    driver, _ = planned(config=CodexConfig(mode="exec"))
+
+    assert driver.receive(EXEC_BEGUN) == [Session("t", MODEL)]
+    assert CodexDriver().receive(EXEC_BEGUN) == [Session("t")]
+
+
 def test_an_exec_that_fails_used_something_if_it_said_something() -> None:
     failed = line({"type": "turn.failed", "error": {"message": "status 429"}})
     words = line({"type": "item.completed", "item": {"type": "agent_message", "text": "a"}})

@@ -8,7 +8,7 @@ from typing import ClassVar, Literal
 import msgspec
 from msgspec import Struct
 
-from capsule_drivers.codex.calls import baseline_of, kind_of_words, named
+from capsule_drivers.codex.calls import baseline_of, kind_of_words
 from capsule_drivers.codex.exec_lines import ExecStream
 from capsule_drivers.codex.server import INITIALIZE, AppServer, Opening, call
 from capsule_drivers.codex.setup import config_file, keys, words_of
@@ -66,7 +66,7 @@ class CodexDriver:
     def __init__(self) -> None:
         self._config = CodexConfig()
         self._server = AppServer()
-        self._exec = ExecStream(named(None))
+        self._exec = ExecStream()
 
     def configure(self, config: Struct) -> None:
         """Take what `[harness.config]` says: in the other mode it can do other things."""
@@ -101,7 +101,7 @@ class CodexDriver:
         planned = config_file(request, self._config.approvals, self._config.sandbox)
         files, env = planned.files, {"CODEX_HOME": planned.folder}
         if self._config.mode == "exec":
-            self._exec = ExecStream(named(planned.model), baseline)
+            self._exec = ExecStream(planned.model, baseline)
             argv = (*request.command, "exec", *_exec_words(request, self._config.sandbox))
             return LaunchPlan(argv, env, files, words_of(request.message).encode())
         self._server = AppServer(Opening(planned.thread, words_of(request.message)), baseline)

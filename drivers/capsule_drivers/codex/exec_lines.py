@@ -12,6 +12,7 @@ from capsule_drivers.codex.calls import (
     Counts,
     Repeats,
     kind_of_words,
+    named,
     retry_of,
     usage_of,
 )
@@ -70,9 +71,10 @@ _lines: msgspec.json.Decoder[Line] = msgspec.json.Decoder(Line)
 class ExecStream:
     """One turn as `exec` tells of it."""
 
-    def __init__(self, model: str, baseline: Baseline | None = None) -> None:
-        """*baseline* is what the thread had used before."""
-        self.model = model
+    def __init__(self, model: str | None = None, baseline: Baseline | None = None) -> None:
+        """*model* is the one that was asked for, *baseline* what the thread had used before."""
+        self.model = named(model)
+        self._told_model = model and self.model
         self.last_error = ""
         self.tools = Tools()
         self._thread = ""
@@ -95,7 +97,7 @@ class ExecStream:
                 return self._completed(event.item)
             case "thread.started":
                 self._thread = event.thread_id
-                return [Session(event.thread_id)]
+                return [Session(event.thread_id, self._told_model)]
             case "turn.completed":
                 return [*self.tools.close(), *self._used(event.usage), TurnEnd(self._result)]
             case "turn.failed":
