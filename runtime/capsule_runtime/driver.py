@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cache
-from typing import ClassVar, Literal, Protocol
+from typing import ClassVar, Literal, Protocol, runtime_checkable
 
 from msgspec import Struct
 
@@ -28,6 +28,13 @@ class Description:
 
     harness: str
     command: tuple[str, ...] = ()
+    native: tuple[str, ...] = ()
+    """Where the real program lies if *command* is a launcher that hides it from signals.
+
+    Patterns like those of a shell, relative to the package that the launcher was installed with;
+    the first that fits is started instead. `{machine}` stands for the processor, as `uname -m`
+    writes it.
+    """
     version_args: tuple[str, ...] = ()
     tested_versions: tuple[str, ...] = ()
     install: str = ""
@@ -130,6 +137,15 @@ class Driver(Protocol):
 
         Called once, when output ended without a terminal event.
         """
+        ...
+
+
+@runtime_checkable
+class Configurable(Protocol):
+    """A driver whose description depends on its configuration."""
+
+    def configure(self, config: Struct) -> None:
+        """Take what `[harness.config]` says. Called once, before anything else."""
         ...
 
 

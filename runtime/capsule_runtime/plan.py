@@ -96,6 +96,7 @@ def plan_run(
         session=None,
         memory=None,
         limits=ready.limits,
+        awaited=tuple(it.value for it in ready.standing.missing if it.kind in ("env", "secret")),
     )
     launch = plan_launch(capsule, places, task)
     walls = walls_of(capsule, places, launch, ready.limits, state=state, grants=ready.grants)

@@ -62,10 +62,14 @@ def play(driver: Driver, chunks: Iterable[bytes], exit: Exit) -> Played:
 
 
 def exit_of(transcript: Path) -> Exit:
-    """Return how the harness of *transcript* ended: `.exit` holds its code, or minus its signal."""
-    path = transcript.with_suffix(".exit")
+    """Return how the harness of *transcript* ended: `.exit` holds its code, or minus its signal.
+
+    `.stderr`, if it is there, is what it wrote to its other output.
+    """
+    path, other = transcript.with_suffix(".exit"), transcript.with_suffix(".stderr")
     number = int(path.read_text()) if path.exists() else 0
-    return Exit(None, -number) if number < 0 else Exit(number, None)
+    stderr = other.read_bytes() if other.exists() else b""
+    return Exit(None, -number, stderr) if number < 0 else Exit(number, None, stderr)
 
 
 def pinned(event: Event) -> Event:

@@ -12,9 +12,10 @@ from pathlib import Path
 from msgspec import Struct
 
 from capsule_runtime.core.sandbox_plan import WallPlan
-from capsule_runtime.driver import Driver, LaunchPlan, LaunchRequest, find_driver
+from capsule_runtime.driver import Configurable, Driver, LaunchPlan, LaunchRequest, find_driver
 from capsule_runtime.errors import CapsuleError, HarnessError, ManifestError, UsageError
 from capsule_runtime.host.footprint import find_program, search_path
+from capsule_runtime.host.native import native_program
 from capsule_runtime.manifest import (
     MANIFEST_NAME,
     Harness,
@@ -64,6 +65,8 @@ class Task:
     session: str | None
     memory: bytes | None
     limits: dict[str, float]
+    awaited: tuple[str, ...] = ()
+    """Variables that nobody has granted yet, in a plan: that they are not given is no matter."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,6 +78,8 @@ class Launch:
     cwd: str
     plan: LaunchPlan
     walls: WallPlan | None = None
+    launcher: str = ""
+    """The program by which the one that is started was found."""
 
 
 def load_capsule(folder: Path) -> Capsule:
@@ -130,6 +135,8 @@ def ready_capsule(folder: Path, manifest: Manifest, text: str = "") -> Capsule:
             )
     driver = find_driver(manifest.harness.driver)()
     config = convert_config(manifest.harness.config, driver.Config, path, text)
+    if isinstance(driver, Configurable):
+        driver.configure(config)
     if manifest.harness.version and (why := _cannot_tell_version(driver, manifest)):
         raise ManifestError(
             "E-MAN-006", f"{path}: harness.version is set, but {why}", "Leave harness.version out."
@@ -171,12 +178,13 @@ def plan_launch(capsule: Capsule, places: Places, task: Task) -> Launch:
         model=task.model or harness.model,
         system_prompt=capsule.system_prompt,
     )
-    _check_keys(driver, task.env, harness.driver)
+    _check_keys(driver, {**dict.fromkeys(task.awaited, "-"), **task.env}, harness.driver)
     plan = _ask_plan(driver, request, harness.driver)
     env = _environment(places, task.run, plan.env, task.env)
-    install = "" if harness.command else driver.describe().install
-    program = find_program(plan.argv[0], env["PATH"], install)
-    return Launch((program, *plan.argv[1:]), env, str(places.workdir), plan)
+    told = driver.describe()
+    found = find_program(plan.argv[0], env["PATH"], "" if harness.command else told.install)
+    argv = (native_program(found, told.native), *plan.argv[1:])
+    return Launch(argv, env, str(places.workdir), plan, launcher=found)
 
 
 def _check_keys(driver: Driver, env: Mapping[str, str], name: str) -> None:

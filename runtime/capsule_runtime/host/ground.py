@@ -20,13 +20,14 @@ def ground_of(capsule: Capsule, places: Places, launch: Launch, state: Path) -> 
     """Return the ground on which *launch* stands."""
     home, workdir = str(Path.home()), os.path.realpath(places.workdir)
     system = [*SYSTEM, *(os.path.realpath(link) for link in _REACHED_BY_LINK)]
+    program = launch.launcher or launch.argv[0]  # the caller chose that one
     return Ground(
         capsule=str(capsule.folder),
         workdir=workdir,
         workdir_mode=capsule.manifest.workdir.mode,
         writable=tuple(map(str, (places.home, places.tmp, places.out))),
         agent=str(AGENT_PATH),
-        program=program_of(launch.argv[0], launch.env, (workdir, str(capsule.folder))),
+        program=program_of(program, launch.env, (workdir, str(capsule.folder))),
         search_path=tuple(_search_path(launch.env)),
         system=tuple(filter(os.path.exists, system)),
         devices=tuple(filter(os.path.exists, (f"/dev/{name}" for name in DEVICES))),

