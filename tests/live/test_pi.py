@@ -1,0 +1,150 @@
+"""pi itself."""
+
+from __future__ import annotations
+
+import os
+import signal
+
+import pytest
+
+from support.live.rig import Going, Rig, total
+
+KIT = "pi"
+DONE = ("completed", "completed", 0)
+INTERRUPTED = ("canceled", "interrupted", 130)
+
+
+def test_a_plain_answer(rig: Rig) -> None:
+    ended = rig.run("Please MOCK:plain", capsule=rig.capsule(system_prompt="Be brief."))
+
+    assert ended.outcome == DONE
+    assert ended.text == "Hello from the mock. Turn done."
+    assert ended.result["response"] == "Hello from the mock. Turn done."
+    assert known(ended.usage) == known(rig.served())
+
+
+def test_a_tool_that_runs(rig: Rig) -> None:
+    ended = rig.run("Please MOCK:tool")
+
+    assert ended.outcome == DONE
+    (artifact,) = [frame for frame in ended.frames if frame["type"] == "artifact"]
+    assert (artifact["content"], artifact["is_error"]) == ("hi\noops\n", False)
+    assert (rig.workdir / "ran.txt").exists()
+    assert ended.result["turns"] == 2
+    assert known(ended.usage) == known(rig.served())
+
+
+def test_tools_at_the_same_time(rig: Rig) -> None:
+    ended = rig.run("Please MOCK:multi")
+
+    assert ended.outcome == DONE
+    failed = [frame["is_error"] for frame in ended.frames if frame["type"] == "artifact"]
+    assert sorted(failed) == [False, False, True]
+    assert known(ended.usage) == known(rig.served())
+
+
+def test_ctrl_c_while_it_streams(rig: Rig) -> None:
+    with rig.started("Please MOCK:slow") as going:
+        going.until_text("w5 ")
+        going.interrupt()
+        ended = going.ended()
+
+    assert ended.outcome == INTERRUPTED
+    assert ended.events[-1]["type"] == "turn-failed"  # it left by itself
+    (cut_off,) = ended.usage
+    assert "output_tokens" not in cut_off  # what was written of the answer nobody told
+
+
+def test_ctrl_c_while_a_tool_runs(rig: Rig) -> None:
+    with rig.started("Please MOCK:toolhang") as going:
+        until_tool(rig, going)
+        going.interrupt()
+        ended = going.ended()
+
+    assert ended.outcome == INTERRUPTED
+    (artifact,) = [frame for frame in ended.frames if frame["type"] == "artifact"]
+    assert artifact["is_error"] is True
+    assert known(ended.usage) == known(rig.served())
+
+
+def test_steered_while_a_tool_runs(rig: Rig) -> None:
+    with rig.started("Please MOCK:loop") as going:
+        until_tool(rig, going)
+        steered = rig.capsule_command("steer", going.run, "STEER please stop now", "--json")
+        ended = going.ended()
+
+    assert steered.status == 0, steered.err
+    assert ended.outcome == DONE
+    assert "I saw: " in ended.result["response"]
+    assert [steer["taken_at"] is not None for steer in ended.result["steers"]] == [True]
+    assert len(rig.served()) < 6  # the loop was left before its end
+    assert known(ended.usage) == known(rig.served())
+
+
+def test_resumed_in_a_new_process(rig: Rig) -> None:
+    first = rig.run("Please MOCK:plain", "--context", "talk")
+    second = rig.run("Please MOCK:tool", "--context", "talk")
+
+    assert (first.outcome, second.outcome) == (DONE, DONE)
+    assert first.result["session"] == second.result["session"]
+    served = rig.served()
+    assert known(first.usage) == known(served[:1])
+    assert known(second.usage) == known(served[1:])
+
+
+def test_a_session_that_is_gone(rig: Rig) -> None:
+    rig.run("Please MOCK:plain", "--context", "talk")
+    for kept in rig.state.rglob(".pi/agent/sessions/*/*.jsonl"):
+        kept.unlink()
+
+    ended = rig.run("Please MOCK:plain", "--context", "talk")
+
+    assert ended.outcome == ("failed", "session-gone", 1)
+
+
+@pytest.mark.parametrize(
+    ("status", "kind", "retries"),
+    [(400, "other", 0), (401, "auth", 0), (429, "rate-limit", 3), (500, "other", 3)],
+)
+def test_an_error_of_the_api(rig: Rig, status: int, kind: str, retries: int) -> None:
+    ended = rig.run(f"Please MOCK:http{status}")
+
+    assert ended.outcome == ("failed", kind, 8 if kind == "auth" else 1)
+    assert ended.usage == []
+    assert len([e for e in ended.events if e["type"] == "retrying"]) == retries
+
+
+def test_an_answer_that_is_declined(rig: Rig) -> None:
+    ended = rig.run("Please MOCK:refusal")
+
+    assert ended.outcome == ("failed", "declined", 1)
+    assert known(ended.usage) == known(rig.served())
+
+
+def test_an_answer_that_is_cut_off_by_its_length(rig: Rig) -> None:
+    ended = rig.run("Please MOCK:maxtok")
+
+    assert ended.outcome == ("failed", "truncated", 1)
+    assert known(ended.usage) == known(rig.served())
+
+
+def test_killed_from_outside(rig: Rig) -> None:
+    with rig.started("Please MOCK:toolhang") as going:
+        until_tool(rig, going)
+        os.kill(going.pid_of_harness(), signal.SIGKILL)
+        ended = going.ended()
+
+    assert ended.outcome == ("failed", "harness-error", 1)
+    assert known(ended.usage) == known(rig.served())
+
+
+def until_tool(rig: Rig, going: Going) -> None:
+    """Wait until the first answer is over and its tool runs."""
+    going.until_text(".")
+    while not any(fact.get("event", {}).get("type") == "usage" for fact in rig.facts(going.run)):
+        pass
+
+
+def known(reports: list[dict[str, int]]) -> dict[str, int]:
+    """Return the sums of *reports* without reasoning, which pi does not tell."""
+    return {name: n for name, n in total(reports).items() if name != "reasoning_tokens"}
