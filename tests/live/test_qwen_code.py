@@ -1,0 +1,171 @@
+"""Qwen Code itself."""
+
+from __future__ import annotations
+
+import os
+import signal
+
+import pytest
+
+from support.live.rig import Going, Rig, total
+
+KIT = "qwen-code"
+DONE = ("completed", "completed", 0)
+INTERRUPTED = ("canceled", "interrupted", 130)
+
+
+def test_a_plain_answer(rig: Rig) -> None:
+    ended = rig.run("Please MOCK:plain", capsule=rig.capsule(system_prompt="Be brief."))
+
+    assert ended.outcome == DONE
+    assert ended.text == "Hello from the mock. Turn done."
+    assert ended.result["response"] == "Hello from the mock. Turn done."
+    assert known(ended.usage) == known(rig.served())
+
+
+def test_a_tool_that_runs(rig: Rig) -> None:
+    ended = rig.run("Please MOCK:tool")
+
+    assert ended.outcome == DONE
+    (artifact,) = [frame for frame in ended.frames if frame["type"] == "artifact"]
+    assert (artifact["content"], artifact["is_error"]) == ("hi\noops", False)
+    assert (rig.workdir / "ran.txt").exists()
+    assert ended.result["turns"] == 2
+    assert known(ended.usage) == known(rig.served())
+
+
+def test_tools_at_the_same_time(rig: Rig) -> None:
+    ended = rig.run("Please MOCK:multi")
+
+    assert ended.outcome == DONE
+    failed = [frame["is_error"] for frame in ended.frames if frame["type"] == "artifact"]
+    assert sorted(failed) == [False, False, True]
+    assert known(ended.usage) == known(rig.served())
+
+
+def test_ctrl_c_while_it_streams(rig: Rig) -> None:
+    with rig.started("Please MOCK:slow") as going:
+        going.until_text("w5 ")
+        going.interrupt()
+        ended = going.ended()
+
+    assert ended.outcome == INTERRUPTED
+    assert ended.events[-1]["type"] == "turn-failed"  # it left by itself
+    assert ended.usage == [{}]  # nobody told what the answer used
+
+
+def test_ctrl_c_while_a_tool_runs(rig: Rig) -> None:
+    with rig.started("Please MOCK:toolhang") as going:
+        until_tool(rig, going)
+        going.interrupt()
+        ended = going.ended()
+
+    assert ended.outcome == INTERRUPTED
+    (artifact,) = [frame for frame in ended.frames if frame["type"] == "artifact"]
+    assert artifact["is_error"] is True
+    assert known(ended.usage) == known(rig.served())
+
+
+def test_steered_words_are_answered_when_the_turn_is_over(rig: Rig) -> None:
+    with rig.started("Please MOCK:slow") as going:
+        going.until_text("w5 ")
+        steered = [
+            rig.capsule_command("steer", going.run, f"{word} MOCK:plain", "--json")
+            for word in ("one", "two")
+        ]
+        ended = going.ended()
+
+    assert [one.status for one in steered] == [0, 0]
+    assert ended.outcome == DONE
+    assert [steer["taken_at"] is not None for steer in ended.result["steers"]] == [True, True]
+    assert known(ended.usage) == known(rig.served())
+
+
+def test_asking_for_permission_that_is_given(rig: Rig) -> None:
+    asking = rig.capsule(config={"permissions": "ask"})
+
+    ended = rig.run("Please MOCK:touch", "--on-permission", "allow", capsule=asking)
+
+    assert ended.outcome == DONE
+    (asked,) = [event for event in ended.events if event["type"] == "permission"]
+    assert asked["tool"] == "run_shell_command"
+    assert (rig.workdir / "touched.txt").exists()
+
+
+def test_asking_for_permission_that_is_denied(rig: Rig) -> None:
+    asking = rig.capsule(config={"permissions": "ask"})
+
+    ended = rig.run("Please MOCK:touch", "--on-permission", "deny", capsule=asking)
+
+    assert len([event for event in ended.events if event["type"] == "permission"]) == 1
+    assert not (rig.workdir / "touched.txt").exists()
+
+
+def test_resumed_in_a_new_process(rig: Rig) -> None:
+    first = rig.run("Please MOCK:plain", "--context", "talk")
+    second = rig.run("Please MOCK:tool", "--context", "talk")
+
+    assert (first.outcome, second.outcome) == (DONE, DONE)
+    assert first.result["session"] == second.result["session"]
+    served = rig.served()
+    assert known(first.usage) == known(served[:1])
+    assert known(second.usage) == known(served[1:])
+
+
+def test_a_session_that_is_gone(rig: Rig) -> None:
+    rig.run("Please MOCK:plain", "--context", "talk")
+    for kept in rig.state.rglob(".qwen/projects/*/chats/*.jsonl"):
+        kept.unlink()
+
+    ended = rig.run("Please MOCK:plain", "--context", "talk")
+
+    assert ended.outcome == ("failed", "session-gone", 1)
+
+
+@pytest.mark.parametrize(
+    ("status", "kind"), [(400, "other"), (401, "auth"), (429, "rate-limit"), (500, "other")]
+)
+def test_an_error_of_the_api(rig: Rig, status: int, kind: str) -> None:
+    ended = rig.run(f"Please MOCK:http{status}", capsule=rig.capsule(config={"retries": 1}))
+
+    assert ended.outcome == ("failed", kind, 8 if kind == "auth" else 1)
+    assert ended.usage == []
+    assert ended.text == ""  # what it says of the error is no answer
+
+
+@pytest.mark.parametrize("scenario", ["refusal", "maxtok"])
+def test_an_answer_that_stopped_early_looks_like_any_other(rig: Rig, scenario: str) -> None:
+    ended = rig.run(f"Please MOCK:{scenario}")
+
+    assert ended.outcome == DONE
+    assert known(ended.usage) == known(rig.served())
+
+
+def test_too_many_turns(rig: Rig) -> None:
+    ended = rig.run("Please MOCK:loop", capsule=rig.capsule(config={"max_turns": 2}))
+
+    assert ended.outcome == ("failed", "max-turns", 1)
+    assert known(ended.usage) == known(rig.served())
+
+
+def test_killed_from_outside(rig: Rig) -> None:
+    with rig.started("Please MOCK:toolhang") as going:
+        until_tool(rig, going)
+        os.kill(going.pid_of_harness(), signal.SIGKILL)
+        ended = going.ended()
+
+    assert ended.outcome == ("failed", "harness-error", 1)
+    assert known(ended.usage) == known(rig.served())
+
+
+def until_tool(rig: Rig, going: Going) -> None:
+    """Wait until the first answer is over and its tool runs."""
+    going.until_text(".")
+    while not any(fact.get("event", {}).get("type") == "usage" for fact in rig.facts(going.run)):
+        pass
+
+
+def known(reports: list[dict[str, int]]) -> dict[str, int]:
+    """Return the sums of *reports* without what Qwen Code does not tell."""
+    untold = ("reasoning_tokens", "cache_write_tokens")
+    return {name: n for name, n in total(reports).items() if name not in untold}
