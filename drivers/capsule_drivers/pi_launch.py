@@ -62,7 +62,7 @@ def provider_of(request: LaunchRequest) -> str:
     """Return whose model is asked for.
 
     Raises:
-        HarnessError: E-HAR-007, it is none that is known.
+        HarnessError: E-HAR-010, it is none that is known.
     """
     assert isinstance(request.config, PiConfig)
     prefix = (request.model or "").partition(":")[0]
@@ -70,7 +70,7 @@ def provider_of(request: LaunchRequest) -> str:
     named = request.config.provider or (prefix if prefix in _KEYS else first)
     if named not in _KEYS:
         raise HarnessError(
-            "E-HAR-007",
+            "E-HAR-010",
             f"the driver 'pi' knows no provider {named!r}; known: {', '.join(_KEYS)}",
             "Name one of them in provider under [harness.config].",
         )
