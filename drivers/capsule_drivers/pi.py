@@ -30,7 +30,15 @@ from capsule_drivers.pi_lines import (
     shown_result,
     usage_of,
 )
-from capsule_drivers.reading import is_deep, kind_of_error, left_early, unread, words_of_stderr
+from capsule_drivers.reading import (
+    decoded,
+    json_line,
+    kind_of_error,
+    left_early,
+    passed_on,
+    unread,
+    words_of_stderr,
+)
 from capsule_runtime import (
     Decision,
     Description,
@@ -59,7 +67,6 @@ from capsule_runtime import (
 _VERDICT = "capsule-verdict"
 _ANSWER = b'{"type":"message_end","message":{"role":"assistant"'
 _DIALOGS = ("select", "confirm", "input", "editor")
-_encode = msgspec.json.Encoder().encode
 
 
 class PiDriver:
@@ -70,7 +77,7 @@ class PiDriver:
     def __init__(self) -> None:
         self._session = ""
         self._model = "unknown:unknown"
-        self._told = ""
+        self._told: str = ""
         """The name of the answer that was told last: pi repeats whole messages."""
         self._open: dict[str, str] = {}
         """Tools that were called and gave nothing yet: id to name."""
@@ -88,7 +95,7 @@ class PiDriver:
         self._writes_for_an_hour = request.env.get("PI_CACHE_RETENTION") == "long"
         state = {"id": "capsule-state", "type": "get_state"}
         prompt = {"id": "capsule-task", "type": "prompt", "message": request.message.text}
-        stdin = _line(state) + _line(prompt)
+        stdin = json_line(state) + json_line(prompt)
         return replace(plan(request, provider_of(request)), stdin=stdin)
 
     def receive(self, lines: bytes) -> Sequence[Said]:
@@ -97,7 +104,7 @@ class PiDriver:
             if not line or line.isspace():
                 continue
             try:
-                said += self._read(decode_line(line))
+                said += self._read(decoded(line, decode_line))
             except (msgspec.DecodeError, RecursionError, UnicodeDecodeError) as exc:
                 said.append(unread(line, exc))
                 if line.startswith(_ANSWER):  # unknown is not free
@@ -105,11 +112,11 @@ class PiDriver:
         return said
 
     def interrupt(self) -> Send | None:
-        return Send(_line({"id": "capsule-abort", "type": "abort"}))
+        return Send(json_line({"id": "capsule-abort", "type": "abort"}))
 
     def steer(self, id: str, text: str) -> Send | None:
         self._steers.append((text, id))
-        return Send(_line({"id": id, "type": "steer", "message": text}))
+        return Send(json_line({"id": id, "type": "steer", "message": text}))
 
     def answer(self, id: str, decision: Decision) -> Send | None:
         return None  # pi has no permissions: it never asks
@@ -137,7 +144,7 @@ class PiDriver:
                 return () if id in self._open else self._called(id, name, args, None)
             case ToolEnd(id, name, result, is_error):
                 self._open.pop(id, None)
-                content = _passed_on(shown_result(result))
+                content = passed_on(shown_result(result))
                 return [ToolResult(id, name, content, is_error)]
             case AgentStart():
                 self._failed = None
@@ -181,7 +188,7 @@ class PiDriver:
 
     def _called(self, id: str, name: str, input: object, answer: str | None) -> Sequence[Said]:
         self._open[id] = name
-        return [ToolCall(id, name, _passed_on(input), answer)]
+        return [ToolCall(id, name, passed_on(input), answer)]
 
     def _agent_ended(self, messages: Sequence[PiMessage]) -> Sequence[Said]:
         last = next((one for one in reversed(messages) if one.role == "assistant"), None)
@@ -195,7 +202,7 @@ class PiDriver:
             case "error":
                 # Whether pi tries again comes before the answer to this.
                 self._failed = _failure(last)
-                return [*closed, Send(_line({"id": _VERDICT, "type": "get_state"}))]
+                return [*closed, Send(json_line({"id": _VERDICT, "type": "get_state"}))]
             case "length":
                 kind, how = FailureKind.TRUNCATED, "the answer was cut off at its longest"
             case "aborted":
@@ -254,7 +261,7 @@ class PiDriver:
         if method not in _DIALOGS:
             return ()
         leave = {"type": "extension_ui_response", "id": id, "cancelled": True}
-        return [Note(f"an extension asked for a {method}; nobody answers"), Send(_line(leave))]
+        return [Note(f"an extension asked for a {method}; nobody answers"), Send(json_line(leave))]
 
     def _cut_off(self) -> list[Event]:
         """Close the calls that are open: nothing more comes of them."""
@@ -268,11 +275,3 @@ def _failure(message: PiMessage) -> TurnFailed:
         return TurnFailed(FailureKind.DECLINED, "the model declined, or its provider's filter did")
     why = message.error_message or "pi ended with an error that it does not tell"
     return TurnFailed(kind_of_error(why), why)
-
-
-def _passed_on(value: object) -> object:
-    return "(it nests too deep to be shown)" if is_deep(value) else value
-
-
-def _line(command: object) -> bytes:
-    return _encode(command) + b"\n"

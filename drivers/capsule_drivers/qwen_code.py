@@ -32,7 +32,15 @@ from capsule_drivers.qwen_lines import (
     decode_line,
 )
 from capsule_drivers.qwen_usage import SessionUsage
-from capsule_drivers.reading import is_deep, kind_of_error, left_early, unread, words_of_stderr
+from capsule_drivers.reading import (
+    decoded,
+    json_line,
+    kind_of_error,
+    left_early,
+    passed_on,
+    unread,
+    words_of_stderr,
+)
 from capsule_runtime import (
     Decision,
     Description,
@@ -64,7 +72,6 @@ _API_ERROR = "[API Error"
 _CANCELLED = "Operation cancelled."
 _TOO_MANY_TURNS = 53
 _ANSWER = b'{"type":"assistant"'
-_encode = msgspec.json.Encoder().encode
 
 
 class QwenCodeDriver:
@@ -97,7 +104,7 @@ class QwenCodeDriver:
             self._usage.resume(request.session, request.memory)
         begin = {"subtype": "initialize"}
         hello = {"type": "control_request", "request_id": "capsule-begin", "request": begin}
-        stdin = _line(hello) + _prompt(request.message.text)
+        stdin = json_line(hello) + _prompt(request.message.text)
         return replace(plan(request, model), stdin=stdin)
 
     def receive(self, lines: bytes) -> Sequence[Said]:
@@ -106,7 +113,7 @@ class QwenCodeDriver:
             if not line or line.isspace():
                 continue
             try:
-                said += self._read(decode_line(line))
+                said += self._read(decoded(line, decode_line))
             except (msgspec.DecodeError, RecursionError, UnicodeDecodeError) as exc:
                 said.append(unread(line, exc))
                 if line.startswith(_ANSWER):  # unknown is not free
@@ -117,7 +124,7 @@ class QwenCodeDriver:
         self._is_interrupted = True
         stop = {"subtype": "interrupt"}
         return Send(
-            _line({"type": "control_request", "request_id": "capsule-stop", "request": stop})
+            json_line({"type": "control_request", "request_id": "capsule-stop", "request": stop})
         )
 
     def steer(self, id: str, text: str) -> Send | None:
@@ -131,7 +138,7 @@ class QwenCodeDriver:
             case _:
                 reply = {"behavior": "allow"}
         response = {"subtype": "success", "request_id": id, "response": reply}
-        return Send(_line({"type": "control_response", "response": response}))
+        return Send(json_line({"type": "control_response", "response": response}))
 
     def ended(self, exit: Exit) -> Sequence[Event]:
         said, last = exit.stderr_tail.decode("utf-8", "replace"), words_of_stderr(exit)
@@ -207,7 +214,7 @@ class QwenCodeDriver:
                 return [Thinking(block.thinking, self._answer)] if block.thinking else ()
             case "tool_use":
                 self._open[block.id] = block.name
-                return [ToolCall(block.id, block.name, _passed_on(block.input), self._answer)]
+                return [ToolCall(block.id, block.name, passed_on(block.input), self._answer)]
             case _:
                 return ()
 
@@ -217,7 +224,7 @@ class QwenCodeDriver:
             ToolResult(
                 block.tool_use_id,
                 self._open.pop(block.tool_use_id, None),
-                _passed_on(block.content),
+                passed_on(block.content),
                 block.is_error,
             )
             for block in blocks
@@ -242,9 +249,9 @@ class QwenCodeDriver:
 
     def _asked(self, id: str, subtype: str, tool: str, input: object) -> Sequence[Said]:
         if subtype == "can_use_tool":
-            return [Permission(id, tool, _passed_on(input))]
+            return [Permission(id, tool, passed_on(input))]
         why = {"subtype": "error", "request_id": id, "error": f"{subtype} is not offered"}
-        refusal = _line({"type": "control_response", "response": why})
+        refusal = json_line({"type": "control_response", "response": why})
         return [Note(f"it asked for {subtype}, which is not offered"), Send(refusal)]
 
     def _cut_off(self) -> Sequence[Event]:
@@ -263,14 +270,8 @@ def _end_of(result: Result) -> TurnEnd | TurnFailed:
     return TurnFailed(kind_of_error(why), why)
 
 
-def _passed_on(value: object) -> object:
-    return "(it nests too deep to be shown)" if is_deep(value) else value
-
-
 def _prompt(text: str) -> bytes:
     message = {"role": "user", "content": text}
-    return _line({"type": "user", "session_id": "", "message": message, "parent_tool_use_id": None})
-
-
-def _line(value: object) -> bytes:
-    return _encode(value) + b"\n"
+    return json_line(
+        {"type": "user", "session_id": "", "message": message, "parent_tool_use_id": None}
+    )

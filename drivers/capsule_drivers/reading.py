@@ -3,10 +3,16 @@
 from __future__ import annotations
 
 import re
-from typing import cast
+from collections.abc import Callable
+from typing import TypeVar, cast
+
+import msgspec
 
 from capsule_runtime import Exit, FailureKind, Note, TurnFailed
 
+T = TypeVar("T")
+
+_encode = msgspec.json.Encoder().encode
 _NOTE_BYTES = 4096
 _PROBLEM_CHARACTERS = 200
 _TAIL_CHARACTERS = 500
@@ -16,6 +22,9 @@ _DEPTH = 128
 _STATUS = re.compile(r"\b([45]\d\d)\b")
 _STATUS_WITHIN = 60
 """An HTTP status stands at the beginning of a message; later numbers are something else."""
+_HALF = re.compile(rb"\\u[dD][89a-fA-F]")
+_ESCAPE = re.compile(rb"\\(?:u[dD][89abAB]..\\u[dD][c-fC-F]..|(u[dD][89a-fA-F][0-9a-fA-F]{2})|.)")
+"""An escape in JSON text; its group is there if it stands for half a character."""
 _OF_STATUS = {
     401: FailureKind.AUTH,
     402: FailureKind.QUOTA,
@@ -39,6 +48,20 @@ def unread(line: bytes, exc: Exception) -> Note:
     return Note(f"a line that is no event ({str(exc)[:_PROBLEM_CHARACTERS]}): {shown}")
 
 
+def decoded(line: bytes, decode: Callable[[bytes], T]) -> T:
+    """Return what *decode* makes of *line*; half a character becomes U+FFFD.
+
+    Raises:
+        msgspec.DecodeError, RecursionError, UnicodeDecodeError: it cannot be read.
+    """
+    try:
+        return decode(line)
+    except msgspec.DecodeError:
+        if not _HALF.search(line):
+            raise
+        return decode(_ESCAPE.sub(lambda found: rb"\ufffd" if found[1] else found[0], line))
+
+
 def is_deep(value: object) -> bool:
     """Tell whether *value* nests too deep to be passed on."""
     level = [value]
@@ -53,6 +76,16 @@ def is_deep(value: object) -> bool:
             return False
         level = inner
     return True
+
+
+def passed_on(value: object) -> object:
+    """Return *value* as the log can hold it."""
+    return "(it nests too deep to be shown)" if is_deep(value) else value
+
+
+def json_line(value: object) -> bytes:
+    """Return *value* as a line for the harness's stdin."""
+    return _encode(value) + b"\n"
 
 
 def kind_of_error(message: str) -> FailureKind:

@@ -7,7 +7,7 @@ import signal
 
 import pytest
 
-from support.live.rig import Going, Rig, total
+from support.live.rig import Counts, Going, Rig, total
 
 KIT = "pi"
 DONE = ("completed", "completed", 0)
@@ -20,7 +20,7 @@ def test_a_plain_answer(rig: Rig) -> None:
     assert ended.outcome == DONE
     assert ended.text == "Hello from the mock. Turn done."
     assert ended.result["response"] == "Hello from the mock. Turn done."
-    assert known(ended.usage) == known(rig.served())
+    assert known(ended.counted) == known(total(rig.served()))
 
 
 def test_a_tool_that_runs(rig: Rig) -> None:
@@ -31,7 +31,7 @@ def test_a_tool_that_runs(rig: Rig) -> None:
     assert (artifact["content"], artifact["is_error"]) == ("hi\noops\n", False)
     assert (rig.workdir / "ran.txt").exists()
     assert ended.result["turns"] == 2
-    assert known(ended.usage) == known(rig.served())
+    assert known(ended.counted) == known(total(rig.served()))
 
 
 def test_tools_at_the_same_time(rig: Rig) -> None:
@@ -40,7 +40,7 @@ def test_tools_at_the_same_time(rig: Rig) -> None:
     assert ended.outcome == DONE
     failed = [frame["is_error"] for frame in ended.frames if frame["type"] == "artifact"]
     assert sorted(failed) == [False, False, True]
-    assert known(ended.usage) == known(rig.served())
+    assert known(ended.counted) == known(total(rig.served()))
 
 
 def test_ctrl_c_while_it_streams(rig: Rig) -> None:
@@ -57,19 +57,19 @@ def test_ctrl_c_while_it_streams(rig: Rig) -> None:
 
 def test_ctrl_c_while_a_tool_runs(rig: Rig) -> None:
     with rig.started("Please MOCK:toolhang") as going:
-        until_tool(rig, going)
+        until_tool(going)
         going.interrupt()
         ended = going.ended()
 
     assert ended.outcome == INTERRUPTED
     (artifact,) = [frame for frame in ended.frames if frame["type"] == "artifact"]
     assert artifact["is_error"] is True
-    assert known(ended.usage) == known(rig.served())
+    assert known(ended.counted) == known(total(rig.served()))
 
 
 def test_steered_while_a_tool_runs(rig: Rig) -> None:
     with rig.started("Please MOCK:loop") as going:
-        until_tool(rig, going)
+        until_tool(going)
         steered = rig.capsule_command("steer", going.run, "STEER please stop now", "--json")
         ended = going.ended()
 
@@ -78,7 +78,7 @@ def test_steered_while_a_tool_runs(rig: Rig) -> None:
     assert "I saw: " in ended.result["response"]
     assert [steer["taken_at"] is not None for steer in ended.result["steers"]] == [True]
     assert len(rig.served()) < 6  # the loop was left before its end
-    assert known(ended.usage) == known(rig.served())
+    assert known(ended.counted) == known(total(rig.served()))
 
 
 def test_resumed_in_a_new_process(rig: Rig) -> None:
@@ -88,8 +88,8 @@ def test_resumed_in_a_new_process(rig: Rig) -> None:
     assert (first.outcome, second.outcome) == (DONE, DONE)
     assert first.result["session"] == second.result["session"]
     served = rig.served()
-    assert known(first.usage) == known(served[:1])
-    assert known(second.usage) == known(served[1:])
+    assert known(first.counted) == known(total(served[:1]))
+    assert known(second.counted) == known(total(served[1:]))
 
 
 def test_a_session_that_is_gone(rig: Rig) -> None:
@@ -118,33 +118,32 @@ def test_an_answer_that_is_declined(rig: Rig) -> None:
     ended = rig.run("Please MOCK:refusal")
 
     assert ended.outcome == ("failed", "declined", 1)
-    assert known(ended.usage) == known(rig.served())
+    assert known(ended.counted) == known(total(rig.served()))
 
 
 def test_an_answer_that_is_cut_off_by_its_length(rig: Rig) -> None:
     ended = rig.run("Please MOCK:maxtok")
 
     assert ended.outcome == ("failed", "truncated", 1)
-    assert known(ended.usage) == known(rig.served())
+    assert known(ended.counted) == known(total(rig.served()))
 
 
 def test_killed_from_outside(rig: Rig) -> None:
     with rig.started("Please MOCK:toolhang") as going:
-        until_tool(rig, going)
+        until_tool(going)
         os.kill(going.pid_of_harness(), signal.SIGKILL)
         ended = going.ended()
 
     assert ended.outcome == ("failed", "harness-error", 1)
-    assert known(ended.usage) == known(rig.served())
+    assert known(ended.counted) == known(total(rig.served()))
 
 
-def until_tool(rig: Rig, going: Going) -> None:
+def until_tool(going: Going) -> None:
     """Wait until the first answer is over and its tool runs."""
     going.until_text(".")
-    while not any(fact.get("event", {}).get("type") == "usage" for fact in rig.facts(going.run)):
-        pass
+    going.until_said("usage")
 
 
-def known(reports: list[dict[str, int]]) -> dict[str, int]:
-    """Return the sums of *reports* without reasoning, which pi does not tell."""
-    return {name: n for name, n in total(reports).items() if name != "reasoning_tokens"}
+def known(counts: Counts) -> Counts:
+    """Return *counts* without reasoning, which pi does not tell."""
+    return {name: count for name, count in counts.items() if name != "reasoning_tokens"}

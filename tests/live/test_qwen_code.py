@@ -7,7 +7,7 @@ import signal
 
 import pytest
 
-from support.live.rig import Going, Rig, total
+from support.live.rig import Counts, Going, Rig, total
 
 KIT = "qwen-code"
 DONE = ("completed", "completed", 0)
@@ -20,7 +20,7 @@ def test_a_plain_answer(rig: Rig) -> None:
     assert ended.outcome == DONE
     assert ended.text == "Hello from the mock. Turn done."
     assert ended.result["response"] == "Hello from the mock. Turn done."
-    assert known(ended.usage) == known(rig.served())
+    assert known(ended.counted) == known(total(rig.served()))
 
 
 def test_a_tool_that_runs(rig: Rig) -> None:
@@ -31,7 +31,7 @@ def test_a_tool_that_runs(rig: Rig) -> None:
     assert (artifact["content"], artifact["is_error"]) == ("hi\noops", False)
     assert (rig.workdir / "ran.txt").exists()
     assert ended.result["turns"] == 2
-    assert known(ended.usage) == known(rig.served())
+    assert known(ended.counted) == known(total(rig.served()))
 
 
 def test_tools_at_the_same_time(rig: Rig) -> None:
@@ -40,7 +40,7 @@ def test_tools_at_the_same_time(rig: Rig) -> None:
     assert ended.outcome == DONE
     failed = [frame["is_error"] for frame in ended.frames if frame["type"] == "artifact"]
     assert sorted(failed) == [False, False, True]
-    assert known(ended.usage) == known(rig.served())
+    assert known(ended.counted) == known(total(rig.served()))
 
 
 def test_ctrl_c_while_it_streams(rig: Rig) -> None:
@@ -56,14 +56,14 @@ def test_ctrl_c_while_it_streams(rig: Rig) -> None:
 
 def test_ctrl_c_while_a_tool_runs(rig: Rig) -> None:
     with rig.started("Please MOCK:toolhang") as going:
-        until_tool(rig, going)
+        until_tool(going)
         going.interrupt()
         ended = going.ended()
 
     assert ended.outcome == INTERRUPTED
     (artifact,) = [frame for frame in ended.frames if frame["type"] == "artifact"]
     assert artifact["is_error"] is True
-    assert known(ended.usage) == known(rig.served())
+    assert known(ended.counted) == known(total(rig.served()))
 
 
 def test_steered_words_are_answered_when_the_turn_is_over(rig: Rig) -> None:
@@ -78,7 +78,7 @@ def test_steered_words_are_answered_when_the_turn_is_over(rig: Rig) -> None:
     assert [one.status for one in steered] == [0, 0]
     assert ended.outcome == DONE
     assert [steer["taken_at"] is not None for steer in ended.result["steers"]] == [True, True]
-    assert known(ended.usage) == known(rig.served())
+    assert known(ended.counted) == known(total(rig.served()))
 
 
 def test_asking_for_permission_that_is_given(rig: Rig) -> None:
@@ -108,8 +108,8 @@ def test_resumed_in_a_new_process(rig: Rig) -> None:
     assert (first.outcome, second.outcome) == (DONE, DONE)
     assert first.result["session"] == second.result["session"]
     served = rig.served()
-    assert known(first.usage) == known(served[:1])
-    assert known(second.usage) == known(served[1:])
+    assert known(first.counted) == known(total(served[:1]))
+    assert known(second.counted) == known(total(served[1:]))
 
 
 def test_a_session_that_is_gone(rig: Rig) -> None:
@@ -122,15 +122,21 @@ def test_a_session_that_is_gone(rig: Rig) -> None:
     assert ended.outcome == ("failed", "session-gone", 1)
 
 
-@pytest.mark.parametrize(
-    ("status", "kind"), [(400, "other"), (401, "auth"), (429, "rate-limit"), (500, "other")]
-)
-def test_an_error_of_the_api(rig: Rig, status: int, kind: str) -> None:
-    ended = rig.run(f"Please MOCK:http{status}", capsule=rig.capsule(config={"retries": 1}))
+@pytest.mark.parametrize(("status", "kind", "code"), [(400, "other", 1), (401, "auth", 8)])
+def test_an_error_of_the_api(rig: Rig, status: int, kind: str, code: int) -> None:
+    ended = rig.run(f"Please MOCK:http{status}")
 
-    assert ended.outcome == ("failed", kind, 8 if kind == "auth" else 1)
+    assert ended.outcome == ("failed", kind, code)
     assert ended.usage == []
     assert ended.text == ""  # what it says of the error is no answer
+
+
+@pytest.mark.parametrize("status", [429, 500])
+def test_it_tries_again_in_silence_until_a_limit_ends_it(rig: Rig, status: int) -> None:
+    ended = rig.run(f"Please MOCK:http{status}", capsule=rig.capsule(limits='wall = "8s"'))
+
+    assert ended.outcome == ("timed-out", "wall", 124)
+    assert ended.counted == {}
 
 
 @pytest.mark.parametrize("scenario", ["refusal", "maxtok"])
@@ -138,34 +144,33 @@ def test_an_answer_that_stopped_early_looks_like_any_other(rig: Rig, scenario: s
     ended = rig.run(f"Please MOCK:{scenario}")
 
     assert ended.outcome == DONE
-    assert known(ended.usage) == known(rig.served())
+    assert known(ended.counted) == known(total(rig.served()))
 
 
 def test_too_many_turns(rig: Rig) -> None:
     ended = rig.run("Please MOCK:loop", capsule=rig.capsule(config={"max_turns": 2}))
 
     assert ended.outcome == ("failed", "max-turns", 1)
-    assert known(ended.usage) == known(rig.served())
+    assert known(ended.counted) == known(total(rig.served()))
 
 
 def test_killed_from_outside(rig: Rig) -> None:
     with rig.started("Please MOCK:toolhang") as going:
-        until_tool(rig, going)
+        until_tool(going)
         os.kill(going.pid_of_harness(), signal.SIGKILL)
         ended = going.ended()
 
     assert ended.outcome == ("failed", "harness-error", 1)
-    assert known(ended.usage) == known(rig.served())
+    assert known(ended.counted) == known(total(rig.served()))
 
 
-def until_tool(rig: Rig, going: Going) -> None:
+def until_tool(going: Going) -> None:
     """Wait until the first answer is over and its tool runs."""
     going.until_text(".")
-    while not any(fact.get("event", {}).get("type") == "usage" for fact in rig.facts(going.run)):
-        pass
+    going.until_said("usage")
 
 
-def known(reports: list[dict[str, int]]) -> dict[str, int]:
-    """Return the sums of *reports* without what Qwen Code does not tell."""
+def known(counts: Counts) -> Counts:
+    """Return *counts* without what Qwen Code does not tell."""
     untold = ("reasoning_tokens", "cache_write_tokens")
-    return {name: n for name, n in total(reports).items() if name not in untold}
+    return {name: count for name, count in counts.items() if name not in untold}
