@@ -13,6 +13,16 @@ from support.live.rig import Counts, Rig, total
 from support.processes import harnesses_below
 
 KIT = "mini-swe-agent"
+CAPSULE = Path(__file__).parents[2] / "capsules" / "small-fix"
+
+
+def test_the_ready_capsule(rig: Rig) -> None:
+    grants = ("--grant", "host=api.openai.com", "--grant", "secret=OPENAI_API_KEY")
+
+    ended = rig.run("MOCK:submit", *grants, capsule=str(CAPSULE))
+
+    assert ended.outcome == ("completed", "completed", 0)
+    assert known(ended.counted) == known(total(rig.served()))
 
 
 def test_a_task_that_is_done(rig: Rig) -> None:

@@ -4,14 +4,25 @@ from __future__ import annotations
 
 import os
 import signal
+from pathlib import Path
 
 import pytest
 
 from support.live.rig import Counts, Going, Rig, total
 
 KIT = "pi"
+CAPSULE = Path(__file__).parents[2] / "capsules" / "write-docs"
 DONE = ("completed", "completed", 0)
 INTERRUPTED = ("canceled", "interrupted", 130)
+
+
+def test_the_ready_capsule(rig: Rig) -> None:
+    grants = ("--grant", "host=api.anthropic.com", "--grant", "secret=ANTHROPIC_API_KEY")
+
+    ended = rig.run("Please MOCK:tool", *grants, capsule=str(CAPSULE))
+
+    assert ended.outcome == ("completed", "completed", 0)
+    assert known(ended.counted) == known(total(rig.served()))
 
 
 def test_a_plain_answer(rig: Rig) -> None:
