@@ -14,6 +14,14 @@ class Tokens(Struct, frozen=True, gc=False):
     input_tokens: Whole = None
     output_tokens: Whole = None
     cache_read_input_tokens: Whole = None
+    total_tokens: Whole = None
+
+    @property
+    def whole_output(self) -> int | None:
+        """Return the output with the thoughts, which Google's API counts outside, in the total."""
+        if self.output_tokens is None or self.total_tokens is None:
+            return self.output_tokens
+        return max(self.output_tokens, self.total_tokens - (self.input_tokens or 0))
 
     @property
     def is_anything(self) -> bool:

@@ -52,7 +52,7 @@ class SessionUsage:
             self._counted = Counted(
                 known.session,
                 known.input + (used.input_tokens or 0),
-                known.output + (used.output_tokens or 0),
+                known.output + (used.whole_output or 0),
                 known.cached + (used.cache_read_input_tokens or 0),
             )
 
@@ -67,7 +67,7 @@ class SessionUsage:
         told = Counted(
             "",
             sum_so_far.input_tokens or 0,
-            sum_so_far.output_tokens or 0,
+            sum_so_far.whole_output or 0,
             sum_so_far.cache_read_input_tokens or 0,
         )
         known, self._counted = self._counted, told
@@ -99,4 +99,4 @@ class SessionUsage:
 def _usage(model: str, name: str, used: Tokens) -> Usage:
     cached, whole = used.cache_read_input_tokens, used.input_tokens
     beside = None if whole is None else max(0, whole - (cached or 0))
-    return Usage(model, beside, used.output_tokens, cached, call_id=name)
+    return Usage(model, beside, used.whole_output, cached, call_id=name)

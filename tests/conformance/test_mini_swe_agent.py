@@ -71,8 +71,8 @@ def test_the_task_goes_by_file() -> None:
 
     assert plan.argv == (
         *("mini", "-y", "--exit-immediately"),
-        *("-c", "mini.yaml", "-c", f"/home/agent/{SETTINGS}"),
-        *("-o", f"/home/agent/{TRAJECTORY}", "-v"),
+        *("-c", "mini.yaml", "-c", f"/private/{SETTINGS}"),
+        *("-o", f"/private/{TRAJECTORY}", "-v"),
     )
     assert json.loads(plan.files[SETTINGS])["run"] == {"task": "fix the test"}
     assert (plan.stdin, plan.keep_stdin) == (b"", False)

@@ -214,6 +214,14 @@ def test_a_hidden_call_is_what_the_sum_has_beyond_the_calls() -> None:
     assert of(Usage, end) == [Usage(MODEL, 100, 20, 50, call_id="hidden-1")]
 
 
+def test_thoughts_that_are_counted_outside_the_output_are_put_into_it() -> None:
+    used = {**counts(100, 10, 40), "total_tokens": 130}
+
+    said = driver().receive(block("c1", used) + result(used, result="done"))
+
+    assert of(Usage, said) == [Usage(MODEL, 60, 30, 40, call_id="c1")]
+
+
 def test_a_line_that_comes_twice_counts_once() -> None:
     one = driver()
     call = block("c1", counts(100, 10, 40))

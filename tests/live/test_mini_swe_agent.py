@@ -34,6 +34,20 @@ def test_a_task_that_is_done(rig: Rig) -> None:
     assert known(ended.counted) == known(total(rig.served()))
 
 
+def test_a_model_of_another(rig: Rig) -> None:
+    another = "anthropic:claude-sonnet-4-5"
+    variables = {"ANTHROPIC_BASE_URL": rig.url, "ANTHROPIC_API_KEY": rig.key}
+
+    ended = rig.run("MOCK:submit", "--model", another, env=variables)
+
+    assert ended.outcome == ("completed", "completed", 0)
+    (name,) = {event["model"] for event in ended.events if event["type"] == "usage"}
+    assert name == another
+    served = {n: c for n, c in total(rig.served()).items() if n != "reasoning_tokens"}
+    counted = {n: c for n, c in ended.counted.items() if n != "reasoning_tokens"}
+    assert counted == served
+
+
 def test_a_tool_that_runs(rig: Rig) -> None:
     ended = rig.run("MOCK:tool")  # and then answers that call none, which is an error to it
 

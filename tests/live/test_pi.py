@@ -34,6 +34,25 @@ def test_a_plain_answer(rig: Rig) -> None:
     assert known(ended.counted) == known(total(rig.served()))
 
 
+@pytest.mark.parametrize("model", ["openai:gpt-5", "google:gemini-2.5-pro"])
+def test_models_of_others(rig: Rig, model: str) -> None:
+    ended = rig.run("Please MOCK:tool", "--model", model, env=others(rig))
+
+    assert ended.outcome == DONE
+    assert {e["model"] for e in ended.events if e["type"] == "usage"} == {model}
+    assert read(ended.counted) == read(total(rig.served()))
+
+
+def test_a_server_of_your_own(rig: Rig) -> None:
+    config = {"provider": "openai", "api": "openai-completions"}
+    capsule = rig.capsule(config=config)
+
+    ended = rig.run("Please MOCK:tool", "--model", "llama", env=others(rig), capsule=capsule)
+
+    assert ended.outcome == DONE
+    assert read(ended.counted) == read(total(rig.served()))
+
+
 def test_a_tool_that_runs(rig: Rig) -> None:
     ended = rig.run("Please MOCK:tool")
 
@@ -89,6 +108,19 @@ def test_steered_while_a_tool_runs(rig: Rig) -> None:
     assert "I saw: " in ended.result["response"]
     assert [steer["taken_at"] is not None for steer in ended.result["steers"]] == [True]
     assert len(rig.served()) < 6  # the loop was left before its end
+    assert known(ended.counted) == known(total(rig.served()))
+
+
+def test_steered_while_it_writes_its_last_words(rig: Rig) -> None:
+    with rig.started("Please MOCK:slow") as going:
+        going.until_text("w150 ")
+        steered = rig.capsule_command("steer", going.run, "and then MOCK:plain", "--json")
+        ended = going.ended()
+
+    assert steered.status == 0, steered.err
+    assert ended.outcome == DONE
+    assert ended.result["response"] == "Hello from the mock. Turn done."
+    assert [steer["taken_at"] is not None for steer in ended.result["steers"]] == [True]
     assert known(ended.counted) == known(total(rig.served()))
 
 
@@ -158,3 +190,21 @@ def until_tool(going: Going) -> None:
 def known(counts: Counts) -> Counts:
     """Return *counts* without reasoning, which pi does not tell."""
     return {name: count for name, count in counts.items() if name != "reasoning_tokens"}
+
+
+def others(rig: Rig) -> dict[str, str]:
+    """Return what leads to the other dialects of the mock."""
+    return {
+        "ANTHROPIC_BASE_URL": rig.url,
+        "ANTHROPIC_API_KEY": rig.key,
+        "OPENAI_BASE_URL": f"{rig.url}/v1",
+        "OPENAI_API_KEY": rig.key,
+        "GOOGLE_GEMINI_BASE_URL": rig.url,
+        "GEMINI_API_KEY": rig.key,
+    }
+
+
+def read(counts: Counts) -> Counts:
+    """Return of *counts* what every provider tells."""
+    names = ("input_tokens", "output_tokens", "cache_read_tokens")
+    return {name: counts[name] for name in names}

@@ -34,6 +34,24 @@ def test_a_plain_answer(rig: Rig) -> None:
     assert known(ended.counted) == known(total(rig.served()))
 
 
+@pytest.mark.parametrize(
+    ("auth", "model"), [("anthropic", "claude-sonnet-4-5"), ("gemini", "gemini-2.5-pro")]
+)
+def test_other_apis(rig: Rig, auth: str, model: str) -> None:
+    capsule = rig.capsule(config={"auth": auth})
+
+    ended = rig.run("Please MOCK:tool", "--model", model, env=others(rig), capsule=capsule)
+
+    assert ended.outcome == DONE
+    served = total(rig.served())
+    # What was written to Anthropic's cache it counts as input.
+    written = served.get("cache_write_tokens", 0)
+    assert read(ended.counted) == {
+        **read(served),
+        "input_tokens": served["input_tokens"] + written,
+    }
+
+
 def test_a_tool_that_runs(rig: Rig) -> None:
     ended = rig.run("Please MOCK:tool")
 
@@ -185,3 +203,21 @@ def known(counts: Counts) -> Counts:
     """Return *counts* without what Qwen Code does not tell."""
     untold = ("reasoning_tokens", "cache_write_tokens")
     return {name: count for name, count in counts.items() if name not in untold}
+
+
+def others(rig: Rig) -> dict[str, str]:
+    """Return what leads to the other dialects of the mock."""
+    return {
+        "ANTHROPIC_BASE_URL": rig.url,
+        "ANTHROPIC_API_KEY": rig.key,
+        "OPENAI_BASE_URL": f"{rig.url}/v1",
+        "OPENAI_API_KEY": rig.key,
+        "GOOGLE_GEMINI_BASE_URL": rig.url,
+        "GEMINI_API_KEY": rig.key,
+    }
+
+
+def read(counts: Counts) -> Counts:
+    """Return of *counts* what every provider tells."""
+    names = ("input_tokens", "output_tokens", "cache_read_tokens")
+    return {name: counts[name] for name in names}

@@ -14,7 +14,7 @@ def request_of(driver: type[Driver], **given: object) -> LaunchRequest:
         "command": driver().describe().command,
         "args": ("-v",),
         "config": driver.Config(),
-        "home": "/home/agent",
+        "home": "/private",
         "workdir": "/work",
         "tmp": "/tmp",
         "out": "/out",
