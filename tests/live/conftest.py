@@ -13,6 +13,10 @@ from support.live.rig import Rig
 from support.processes import processes_below
 
 _FOLDER = Path(__file__).parent
+_TEST_SECONDS = 180
+"""How long one test may take, installing not counted."""
+_BUDGET_SECONDS = 900
+"""How long all of them should take together, once everything is installed."""
 _seconds: dict[str, float] = {}
 
 
@@ -38,6 +42,13 @@ def rig(request: pytest.FixtureRequest, tmp_path: Path, island: Island) -> Gener
     assert processes_below(tmp_path / "state") == []
 
 
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Let a harness take its time, and its installation more."""
+    for item in items:
+        if _FOLDER in item.path.parents:
+            item.add_marker(pytest.mark.timeout(_TEST_SECONDS, func_only=True))
+
+
 def pytest_runtest_logreport(report: pytest.TestReport) -> None:
     """Count how long the live tests take, to the module."""
     module = report.nodeid.partition("::")[0]
@@ -49,4 +60,5 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
     """Print how long the live tests took."""
     if _seconds:
         shown = ", ".join(f"{Path(name).stem} {took:.0f} s" for name, took in _seconds.items())
-        terminalreporter.write_line(f"live tests: {sum(_seconds.values()):.0f} s ({shown})")
+        took = f"{sum(_seconds.values()):.0f} s of {_BUDGET_SECONDS} s"
+        terminalreporter.write_line(f"live tests: {took} ({shown})")

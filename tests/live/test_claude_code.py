@@ -24,6 +24,22 @@ def test_a_plain_answer(rig: Rig) -> None:
     assert ended.counted == total(rig.served())
 
 
+def test_without_a_capsule(rig: Rig) -> None:
+    ended = rig.run(
+        "Please MOCK:plain", "--model", "claude-sonnet-4-5", capsule="--driver=claude-code"
+    )
+
+    assert ended.outcome == DONE
+    assert ended.usage == rig.served()
+
+
+def test_a_ceiling_that_is_crossed(rig: Rig) -> None:
+    ended = rig.run("Please MOCK:loop", "--max-tokens", "2000")
+
+    assert ended.outcome == ("refused", "tokens", 3)
+    assert ended.counted == total(rig.served())
+
+
 def test_a_tool_that_runs(rig: Rig) -> None:
     ended = rig.run("Please MOCK:tool")
 
@@ -84,6 +100,17 @@ def test_ctrl_c_while_nothing_comes(rig: Rig) -> None:
 
     assert ended.outcome == INTERRUPTED
     assert ended.usage == [begun(rig)]
+
+
+def test_ctrl_c_before_its_first_word(rig: Rig) -> None:
+    with rig.started("Please MOCK:slow") as going:
+        while "running" not in rig.capsule_command("ps").out:
+            pass
+        going.interrupt()
+        ended = going.ended()
+
+    assert ended.outcome == INTERRUPTED
+    assert ended.events[-1]["type"] == "turn-failed"
 
 
 def test_steered_while_a_tool_runs(rig: Rig) -> None:
@@ -169,6 +196,25 @@ def test_an_error_of_the_api(rig: Rig, status: int, kind: str) -> None:
     assert ended.counted == {}
     retries = [event for event in ended.events if event["type"] == "retrying"]
     assert len(retries) == (0 if status == 400 else 1)
+
+
+def test_a_server_that_is_not_there(rig: Rig) -> None:
+    capsule = rig.capsule(config={"retries": 1})
+    nowhere = {"ANTHROPIC_BASE_URL": "http://127.0.0.1:9"}
+
+    ended = rig.run("Please MOCK:plain", capsule=capsule, env=nowhere)
+
+    assert ended.outcome == ("failed", "other", 1)
+
+
+def test_a_server_that_is_busy_for_a_while(rig: Rig) -> None:
+    ended = rig.run("Please MOCK:flaky")
+
+    assert ended.outcome == DONE
+    retries = [event for event in ended.events if event["type"] == "retrying"]
+    assert [retry["attempt"] for retry in retries] == [1, 2]
+    assert ended.usage == rig.served()
+    assert ended.counted == total(rig.served())
 
 
 def test_an_answer_that_is_declined(rig: Rig) -> None:
