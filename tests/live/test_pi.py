@@ -34,6 +34,37 @@ def test_a_plain_answer(rig: Rig) -> None:
     assert known(ended.counted) == known(total(rig.served()))
 
 
+def test_a_ceiling_that_is_crossed(rig: Rig) -> None:
+    ended = rig.run("Please MOCK:loop", "--max-tokens", "2000")
+
+    assert ended.outcome == ("refused", "tokens", 3)
+    assert known(ended.counted) == known(total(rig.served()))
+
+
+def test_a_server_that_is_not_there(rig: Rig) -> None:
+    nowhere = {"ANTHROPIC_BASE_URL": "http://127.0.0.1:9"}
+
+    ended = rig.run("Please MOCK:plain", env=nowhere)
+
+    assert ended.outcome == ("failed", "other", 1)
+    assert len([event for event in ended.events if event["type"] == "retrying"]) == 3
+    assert ended.counted == {}
+
+
+def test_a_server_that_is_busy_for_a_while(rig: Rig) -> None:
+    ended = rig.run("Please MOCK:flaky")
+
+    assert ended.outcome == DONE
+    assert known(ended.counted) == known(total(rig.served()))
+
+
+def test_a_key_that_is_missing(rig: Rig) -> None:
+    refused = rig.run_without_key("MOCK:plain")
+
+    assert refused.status == 8
+    assert "_API_KEY" in refused.err
+
+
 @pytest.mark.parametrize("model", ["openai:gpt-5", "google:gemini-2.5-pro"])
 def test_models_of_others(rig: Rig, model: str) -> None:
     ended = rig.run("Please MOCK:tool", "--model", model, env=others(rig))

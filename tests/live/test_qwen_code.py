@@ -34,6 +34,27 @@ def test_a_plain_answer(rig: Rig) -> None:
     assert known(ended.counted) == known(total(rig.served()))
 
 
+def test_a_ceiling_that_is_crossed(rig: Rig) -> None:
+    ended = rig.run("Please MOCK:loop", "--max-tokens", "2000")
+
+    assert ended.outcome == ("refused", "tokens", 3)
+    assert known(ended.counted) == known(total(rig.served()))
+
+
+def test_a_server_that_is_busy_for_a_while(rig: Rig) -> None:
+    ended = rig.run("Please MOCK:flaky")
+
+    assert ended.outcome == DONE
+    assert known(ended.counted) == known(total(rig.served()))
+
+
+def test_a_key_that_is_missing(rig: Rig) -> None:
+    refused = rig.run_without_key("MOCK:plain")
+
+    assert refused.status == 8
+    assert "_API_KEY" in refused.err
+
+
 @pytest.mark.parametrize(
     ("auth", "model"), [("anthropic", "claude-sonnet-4-5"), ("gemini", "gemini-2.5-pro")]
 )
