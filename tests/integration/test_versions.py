@@ -88,9 +88,16 @@ def test_a_harness_is_asked_once_and_again_when_it_is_another(command: Command) 
     assert (then["version"], then["tested"]) == ("1.3.0", False)
 
 
-@pytest.mark.parametrize(
-    "says", ["echo no idea", "echo 1.2.3 >&2", "kill $$", "head -c 1M /dev/zero"]
-)
+@pytest.mark.parametrize("says", ["echo 1.2.3 >&2", "echo has no 9.9.9 >&2; echo 1.2.3"])
+def test_stderr_is_read_only_of_a_harness_that_says_nothing_else(
+    command: Command, says: str
+) -> None:
+    install(command, says)
+
+    assert seen(command)["version"] == "1.2.3"
+
+
+@pytest.mark.parametrize("says", ["echo no idea", "kill $$", "head -c 1M /dev/zero"])
 def test_a_harness_that_tells_no_version_is_still_there(command: Command, says: str) -> None:
     install(command, says)
 

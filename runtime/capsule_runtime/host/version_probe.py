@@ -20,25 +20,30 @@ _OUTPUT_BYTES = 64 * 1024
 def ask_version(argv: Sequence[str], path: str) -> str:
     """Return what *argv* prints, with the search path *path*; what went wrong gives less, or "".
 
-    Its stderr is not read: interpreters warn there, and name versions of their own.
+    Its stderr is read only if it prints nothing else: interpreters warn there, and name versions of
+    their own.
     """
-    with tempfile.TemporaryDirectory(prefix="capsule-probe-", ignore_cleanup_errors=True) as home:
+    with (
+        tempfile.TemporaryDirectory(prefix="capsule-probe-", ignore_cleanup_errors=True) as home,
+        tempfile.TemporaryFile() as stderr,
+    ):
         env = {"PATH": path, "HOME": home, "TMPDIR": home, "TERM": "dumb", "CI": "1"}
-        with suppress(OSError), _started(argv, env, Path(home)) as program:
-            return _output(program).decode("utf-8", "replace")
+        with suppress(OSError), _started(argv, env, Path(home), stderr.fileno()) as program:
+            said = _output(program) or os.pread(stderr.fileno(), _OUTPUT_BYTES, 0)
+            return said.decode("utf-8", "replace")
     return ""
 
 
 @contextmanager
 def _started(
-    argv: Sequence[str], env: dict[str, str], folder: Path
+    argv: Sequence[str], env: dict[str, str], folder: Path, stderr: int
 ) -> Generator[subprocess.Popen[bytes]]:
     """Start *argv* in a session of its own; at the end of the block nothing of that is left."""
     with subprocess.Popen(
         argv,
         stdin=subprocess.DEVNULL,
         stdout=subprocess.PIPE,
-        stderr=subprocess.DEVNULL,
+        stderr=stderr,
         env=env,
         cwd=folder,
         start_new_session=True,

@@ -1,0 +1,277 @@
+"""pi (`pi --mode rpc`): commands on stdin, events on stdout. See drivers/README.md."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import ClassVar
+
+import msgspec
+from msgspec import Struct
+
+from capsule_drivers.pi_launch import DESCRIPTION, PiConfig, plan, provider_of
+from capsule_drivers.pi_lines import (
+    STOPPED_BY_PROVIDER,
+    AgentEnd,
+    AgentStart,
+    CompactionEnd,
+    Dialog,
+    Line,
+    MessageEnd,
+    PiMessage,
+    PiSession,
+    Response,
+    RetryEnd,
+    RetryStart,
+    ToolEnd,
+    ToolStart,
+    Update,
+    decode_line,
+    shown_result,
+    usage_of,
+)
+from capsule_drivers.reading import (
+    decoded,
+    json_line,
+    kind_of_error,
+    left_early,
+    passed_on,
+    unread,
+    words_of_stderr,
+)
+from capsule_runtime import (
+    Decision,
+    Description,
+    Event,
+    Exit,
+    FailureKind,
+    LaunchPlan,
+    LaunchRequest,
+    Note,
+    Retrying,
+    Said,
+    Send,
+    Session,
+    Steered,
+    Text,
+    TextDelta,
+    Thinking,
+    ThinkingDelta,
+    ToolCall,
+    ToolResult,
+    TurnEnd,
+    TurnFailed,
+    Usage,
+)
+
+_VERDICT = "capsule-verdict"
+_ANSWER = b'{"type":"message_end","message":{"role":"assistant"'
+_DIALOGS = ("select", "confirm", "input", "editor")
+
+
+class PiDriver:
+    """Drive pi over its RPC mode."""
+
+    Config: ClassVar[type[Struct]] = PiConfig
+
+    def __init__(self) -> None:
+        self._session = ""
+        self._model = "unknown:unknown"
+        self._told: str = ""
+        """The name of the answer that was told last: pi repeats whole messages."""
+        self._open: dict[str, str] = {}
+        """Tools that were called and gave nothing yet: id to name."""
+        self._steers: list[tuple[str, str]] = []
+        """Words that pi was steered with and does not have yet, each with its id."""
+        self._failed: TurnFailed | None = None
+        """How the turn failed, unless pi tries again."""
+        self._compactions = 0
+        self._writes_for_an_hour = False
+
+    def describe(self) -> Description:
+        return DESCRIPTION
+
+    def launch(self, request: LaunchRequest) -> LaunchPlan:
+        self._writes_for_an_hour = request.env.get("PI_CACHE_RETENTION") == "long"
+        state = {"id": "capsule-state", "type": "get_state"}
+        prompt = {"id": "capsule-task", "type": "prompt", "message": request.message.text}
+        stdin = json_line(state) + json_line(prompt)
+        return replace(plan(request, provider_of(request)), stdin=stdin)
+
+    def receive(self, lines: bytes) -> Sequence[Said]:
+        said: list[Said] = []
+        for line in lines.split(b"\n"):
+            if not line or line.isspace():
+                continue
+            try:
+                said += self._read(decoded(line, decode_line))
+            except (msgspec.DecodeError, RecursionError, UnicodeDecodeError) as exc:
+                said.append(unread(line, exc))
+                if line.startswith(_ANSWER):  # unknown is not free
+                    said.append(Usage(self._model))
+        return said
+
+    def interrupt(self) -> Send | None:
+        return Send(json_line({"id": "capsule-abort", "type": "abort"}))
+
+    def steer(self, id: str, text: str) -> Send | None:
+        self._steers.append((text, id))
+        return Send(json_line({"id": id, "type": "steer", "message": text}))
+
+    def answer(self, id: str, decision: Decision) -> Send | None:
+        return None  # pi has no permissions: it never asks
+
+    def ended(self, exit: Exit) -> Sequence[Event]:
+        if self._failed is not None:
+            return [*self._cut_off(), self._failed]
+        said = words_of_stderr(exit)
+        if "No session found" in exit.stderr_tail.decode("utf-8", "replace"):
+            return [TurnFailed(FailureKind.SESSION_GONE, said)]
+        failed = left_early(exit)
+        if exit.code and (kind := kind_of_error(said)) is FailureKind.AUTH:
+            failed = TurnFailed(kind, failed.message)
+        return [*self._cut_off(), failed]
+
+    def _read(self, line: Line) -> Sequence[Said]:
+        match line:
+            case Update(change):
+                if change.type == "text_delta":
+                    return [TextDelta(change.delta)]
+                return [ThinkingDelta(change.delta)] if change.type == "thinking_delta" else ()
+            case MessageEnd(message):
+                return self._message(message)
+            case ToolStart(id, name, args):
+                return () if id in self._open else self._called(id, name, args, None)
+            case ToolEnd(id, name, result, is_error):
+                self._open.pop(id, None)
+                content = passed_on(shown_result(result))
+                return [ToolResult(id, name, content, is_error)]
+            case AgentStart():
+                self._failed = None
+            case AgentEnd(messages):
+                return self._agent_ended(messages)
+            case RetryStart() | RetryEnd() | CompactionEnd():
+                return self._tried_again(line)
+            case Response():
+                return self._answered(line)
+            case PiSession(id):
+                return self._in_session(id, None)
+            case Dialog(id, method):
+                return self._asked(id, method)
+            case _:
+                pass  # it repeats what other lines say, or says that something goes on
+        return ()
+
+    def _message(self, message: PiMessage) -> Sequence[Said]:
+        if message.role == "user":
+            return self._taken(message.text) if self._steers else ()
+        if message.role != "assistant" or message.name == self._told:
+            return ()
+        blocks, name = message.blocks, message.name
+        self._told, self._model = name, message.model_name
+        said: list[Said] = []
+        for block in blocks:
+            if block.type == "text" and block.text:
+                said.append(Text(block.text, name))
+            elif block.type == "thinking" and block.thinking:
+                said.append(Thinking(block.thinking, name))
+            elif block.type == "toolCall":
+                said += self._called(block.id, block.name, block.arguments, name)
+        return [*said, *usage_of(message, writes_for_an_hour=self._writes_for_an_hour)]
+
+    def _taken(self, text: str) -> Sequence[Said]:
+        for steer in self._steers:
+            if steer[0] == text:
+                self._steers.remove(steer)
+                return [Steered(steer[1])]
+        return ()
+
+    def _called(self, id: str, name: str, input: object, answer: str | None) -> Sequence[Said]:
+        self._open[id] = name
+        return [ToolCall(id, name, passed_on(input), answer)]
+
+    def _agent_ended(self, messages: Sequence[PiMessage]) -> Sequence[Said]:
+        last = next((one for one in reversed(messages) if one.role == "assistant"), None)
+        closed = self._cut_off()
+        if last is None:
+            failed = TurnFailed(FailureKind.INDETERMINATE, "pi ended without an answer")
+            return [*closed, failed]
+        match last.stop_reason:
+            case "stop":
+                return [*closed, TurnEnd(last.text)]
+            case "error":
+                # Whether pi tries again comes before the answer to this.
+                self._failed = _failure(last)
+                return [*closed, Send(json_line({"id": _VERDICT, "type": "get_state"}))]
+            case "length":
+                kind, how = FailureKind.TRUNCATED, "the answer was cut off at its longest"
+            case "aborted":
+                kind, how = FailureKind.OTHER, "the turn was interrupted"
+            case reason:
+                kind, how = FailureKind.INDETERMINATE, f"pi ended with {reason or 'no reason'}"
+        return [*closed, TurnFailed(kind, how)]
+
+    def _tried_again(self, line: RetryStart | RetryEnd | CompactionEnd) -> Sequence[Said]:
+        match line:
+            case RetryStart(attempt, most, delay, why):
+                self._failed = None
+                seconds = None if delay is None else delay / 1000
+                return [Retrying(attempt, why, most, seconds)]
+            case RetryEnd(success, why):
+                if success:
+                    return ()
+                failed = self._failed or TurnFailed(kind_of_error(why), why)
+                self._failed = None
+                return [*self._cut_off(), failed]
+            case CompactionEnd(will_retry, result):
+                self._compactions += result is not None
+                call = f"compaction-{self._compactions}"
+                used = [Usage(self._model, call_id=call)] if result is not None else []
+                if will_retry:
+                    self._failed = None
+                return [*used, *self._verdict()]
+
+    def _answered(self, response: Response) -> Sequence[Said]:
+        if not response.success:
+            why = response.error or f"pi refused {response.command}"
+            if response.command == "prompt":
+                return [TurnFailed(kind_of_error(why), why)]
+            return [Note(f"pi refused a {response.command}: {why}")]
+        if response.command != "get_state":
+            return ()
+        state = response.state
+        if response.id == _VERDICT:
+            return () if state.is_compacting else self._verdict()
+        model = f"{state.model.provider}:{state.model.id}" if state.model else None
+        self._model = model or self._model
+        return self._in_session(state.session_id, model)
+
+    def _in_session(self, id: str, model: str | None) -> Sequence[Said]:
+        if not id or id == self._session:
+            return ()
+        self._session = id
+        return [Session(id, model)]
+
+    def _verdict(self) -> Sequence[Said]:
+        failed, self._failed = self._failed, None
+        return () if failed is None else [failed]
+
+    def _asked(self, id: str, method: str) -> Sequence[Said]:
+        """Leave a dialog of an extension: nobody is there to answer it."""
+        if method not in _DIALOGS:
+            return ()
+        leave = {"type": "extension_ui_response", "id": id, "cancelled": True}
+        return [Note(f"an extension asked for a {method}; nobody answers"), Send(json_line(leave))]
+
+    def _cut_off(self) -> list[Event]:
+        """Close the calls that are open: nothing more comes of them."""
+        closed = [ToolResult(i, name, "interrupted", True) for i, name in self._open.items()]
+        self._open.clear()
+        return list[Event](closed)
+
+
+def _failure(message: PiMessage) -> TurnFailed:
+    if message.error_message == STOPPED_BY_PROVIDER:
+        return TurnFailed(FailureKind.DECLINED, "the model declined, or its provider's filter did")
+    why = message.error_message or "pi ended with an error that it does not tell"
+    return TurnFailed(kind_of_error(why), why)

@@ -1,0 +1,265 @@
+"""The lines that pi prints in its modes `rpc` and `json`, as values."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import cast
+
+import msgspec
+from msgspec import Struct
+
+from capsule_runtime import Usage
+
+Whole = int | None
+STOPPED_BY_PROVIDER = "An unknown error occurred"
+"""What pi says when a whole answer ended in a refusal or a filter of the provider."""
+
+
+class Cost(Struct, frozen=True, gc=False):
+    """Dollars, as pi counts them."""
+
+    total: float | None = None
+
+
+class Spent(Struct, frozen=True, gc=False):
+    """What one model call used; cached input stands beside `input`."""
+
+    input: Whole = None
+    output: Whole = None
+    cacheRead: Whole = None
+    cacheWrite: Whole = None
+    cost: Cost | None = None
+
+
+class Block(Struct, frozen=True):
+    """A part of a message."""
+
+    type: str = ""
+    text: str = ""
+    thinking: str = ""
+    id: str = ""
+    name: str = ""
+    arguments: object = None
+
+
+class PiMessage(Struct, frozen=True, rename="camel"):
+    """A message of the conversation, of whatever role."""
+
+    role: str = ""
+    content: msgspec.Raw = msgspec.Raw(b"[]")
+    provider: str = ""
+    model: str = ""
+    usage: Spent | None = None
+    stop_reason: str = ""
+    error_message: str = ""
+    response_id: str = ""
+    timestamp: int | float | None = None
+
+    @property
+    def name(self) -> str:
+        """Return what names this answer of the model, also when it is told twice."""
+        return self.response_id or f"{self.provider}-{self.timestamp}"
+
+    @property
+    def model_name(self) -> str:
+        """Return the model as `provider:id`."""
+        return f"{self.provider or 'unknown'}:{self.model or 'unknown'}"
+
+    @property
+    def blocks(self) -> list[Block]:
+        """Return the parts of an answer.
+
+        Raises:
+            msgspec.DecodeError: it has none that can be read.
+        """
+        return _blocks.decode(self.content)
+
+    @property
+    def text(self) -> str:
+        """Return the words of an answer; a user's message may be no list of parts.
+
+        Raises:
+            msgspec.DecodeError: it cannot be read.
+        """
+        if bytes(self.content).startswith(b'"'):
+            return msgspec.json.decode(self.content, type=str)
+        return "".join(block.text for block in self.blocks if block.type == "text")
+
+
+class Change(Struct, frozen=True, gc=False):
+    """What a `message_update` adds. The message so far, which it repeats, is skipped."""
+
+    type: str = ""
+    delta: str = ""
+
+
+class Model(Struct, frozen=True, gc=False):
+    id: str = ""
+    provider: str = ""
+
+
+class State(Struct, frozen=True, rename="camel"):
+    """What `get_state` is answered."""
+
+    session_id: str = ""
+    model: Model | None = None
+    is_compacting: bool = False
+
+
+class PiSession(Struct, frozen=True, tag="session", gc=False):
+    id: str = ""
+
+
+class Update(Struct, frozen=True, tag="message_update", rename="camel"):
+    assistant_message_event: Change = Change()
+
+
+class MessageEnd(Struct, frozen=True, tag="message_end"):
+    message: PiMessage = PiMessage()
+
+
+class ToolStart(Struct, frozen=True, tag="tool_execution_start", rename="camel"):
+    tool_call_id: str = ""
+    tool_name: str = ""
+    args: object = None
+
+
+class ToolEnd(Struct, frozen=True, tag="tool_execution_end", rename="camel"):
+    tool_call_id: str = ""
+    tool_name: str = ""
+    result: object = None
+    is_error: bool = False
+
+
+class AgentStart(Struct, frozen=True, tag="agent_start", gc=False): ...
+
+
+class AgentEnd(Struct, frozen=True, tag="agent_end"):
+    messages: list[PiMessage] = []
+
+
+class RetryStart(Struct, frozen=True, tag="auto_retry_start", rename="camel", gc=False):
+    attempt: int = 0
+    max_attempts: int | None = None
+    delay_ms: float | None = None
+    error_message: str = ""
+
+
+class RetryEnd(Struct, frozen=True, tag="auto_retry_end", rename="camel", gc=False):
+    success: bool = False
+    final_error: str = ""
+
+
+class CompactionEnd(Struct, frozen=True, tag="compaction_end", rename="camel"):
+    will_retry: bool = False
+    result: object = None
+
+
+class Response(Struct, frozen=True, tag="response"):
+    id: str = ""
+    command: str = ""
+    success: bool = True
+    error: str = ""
+    data: msgspec.Raw = msgspec.Raw(b"{}")
+
+    @property
+    def state(self) -> State:
+        """Return what `get_state` told.
+
+        Raises:
+            msgspec.DecodeError: it cannot be read.
+        """
+        return msgspec.json.decode(self.data, type=State)
+
+
+class Dialog(Struct, frozen=True, tag="extension_ui_request", gc=False):
+    id: str = ""
+    method: str = ""
+
+
+class TurnStart(Struct, frozen=True, tag="turn_start", gc=False): ...
+
+
+class TurnStop(Struct, frozen=True, tag="turn_end", gc=False): ...
+
+
+class MessageStart(Struct, frozen=True, tag="message_start", gc=False): ...
+
+
+class ToolUpdate(Struct, frozen=True, tag="tool_execution_update", gc=False): ...
+
+
+class QueueUpdate(Struct, frozen=True, tag="queue_update", gc=False): ...
+
+
+class CompactionStart(Struct, frozen=True, tag="compaction_start", gc=False): ...
+
+
+Line = (
+    PiSession
+    | Update
+    | MessageEnd
+    | ToolStart
+    | ToolEnd
+    | AgentStart
+    | AgentEnd
+    | RetryStart
+    | RetryEnd
+    | CompactionEnd
+    | Response
+    | Dialog
+    | TurnStart
+    | TurnStop
+    | MessageStart
+    | ToolUpdate
+    | QueueUpdate
+    | CompactionStart
+)
+"""Every line that is known."""
+
+decode_line = msgspec.json.Decoder(Line).decode
+_blocks = msgspec.json.Decoder(list[Block])
+
+
+def shown_result(result: object) -> object:
+    """Return what a tool gave as one text, if it is nothing but texts."""
+    if not isinstance(result, dict):
+        return result
+    content = cast("dict[str, object]", result).get("content")
+    if not isinstance(content, list):
+        return cast("object", result)
+    texts = list[str]()
+    for part in cast("list[object]", content):
+        fields = cast("dict[str, object]", part) if isinstance(part, dict) else {}
+        text = fields.get("text")
+        if fields.get("type") != "text" or not isinstance(text, str):
+            return cast("object", content)
+        texts.append(text)
+    return "".join(texts)
+
+
+def usage_of(message: PiMessage, *, writes_for_an_hour: bool) -> Iterator[Usage]:
+    """Yield what an answer used. What pi saw before one broke off is not the whole.
+
+    Raises:
+        msgspec.DecodeError: the answer cannot be read.
+    """
+    spent, is_whole = message.usage, message.stop_reason not in ("error", "aborted")
+    is_whole = is_whole or message.error_message == STOPPED_BY_PROVIDER
+    if spent is None or not (is_whole or spent.input or spent.cacheRead):
+        # Nothing was counted: free if there was no answer, else nobody knows.
+        if is_whole or message.blocks:
+            yield Usage(message.model_name, call_id=message.name)
+        return
+    cost = spent.cost.total if spent.cost and is_whole else None
+    yield Usage(
+        message.model_name,
+        spent.input,
+        spent.output if is_whole else None,
+        spent.cacheRead,
+        spent.cacheWrite,
+        # pi asks for an hour only when it was told so.
+        None if writes_for_an_hour or spent.cacheWrite is None else 0,
+        cost_usd=cost or None,  # a model without a price costs nothing only in its own books
+        call_id=message.name,
+    )

@@ -1,0 +1,250 @@
+"""The driver of mini-swe-agent: what is launched, and what its trajectory says."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+
+from capsule_drivers.mini_swe_agent import TRAJECTORY, MiniSweAgentConfig, MiniSweAgentDriver
+from capsule_runtime import (
+    Activity,
+    Event,
+    Exit,
+    FailureKind,
+    HarnessError,
+    Note,
+    Text,
+    ToolCall,
+    ToolResult,
+    TurnEnd,
+    TurnFailed,
+    Usage,
+)
+from support.launches import request_of
+
+SETTINGS = ".mini-swe-agent/capsule.yaml"
+MODEL = "openai:gpt-5"
+SPENT = {
+    "prompt_tokens": 100,
+    "completion_tokens": 10,
+    "prompt_tokens_details": {"cached_tokens": 40},
+    "completion_tokens_details": {"reasoning_tokens": 5},
+}
+
+
+def answer(id: str = "r1", *, call: bool = True, cost: float = 0.0) -> dict[str, Any]:
+    reply = {"message": {"content": "I look."}}
+    function = {"name": "bash", "arguments": '{"command": "ls"}'}
+    return {
+        "role": "assistant",
+        "content": "I look.",
+        "tool_calls": [{"id": f"t-{id}", "function": function}] if call else None,
+        "extra": {"response": {"id": id, "usage": SPENT, "choices": [reply]}, "cost": cost},
+    }
+
+
+def gave(id: str = "r1", code: int = 0) -> dict[str, Any]:
+    return {
+        "role": "tool",
+        "tool_call_id": f"t-{id}",
+        "content": "{}",
+        "extra": {"raw_output": "a b", "returncode": code},
+    }
+
+
+def ended(*messages: dict[str, Any], exit: Exit | None = None, **info: object) -> list[Event]:
+    """Return what a driver says of a trajectory of *messages*."""
+    driver = MiniSweAgentDriver()
+    driver.launch(request_of(MiniSweAgentDriver, model="openai/gpt-5"))
+    written = json.dumps({"info": info, "messages": messages}).encode()
+    left = exit or Exit(0, None)
+    return list(driver.ended(Exit(left.code, left.signal, left.stderr_tail, {TRAJECTORY: written})))
+
+
+# The launch.
+
+
+def test_the_task_goes_by_file() -> None:
+    plan = MiniSweAgentDriver().launch(request_of(MiniSweAgentDriver, model="openai/gpt-5"))
+
+    assert plan.argv == (
+        *("mini", "-y", "--exit-immediately"),
+        *("-c", "mini.yaml", "-c", f"/private/{SETTINGS}"),
+        *("-o", f"/private/{TRAJECTORY}", "-v"),
+    )
+    assert json.loads(plan.files[SETTINGS])["run"] == {"task": "fix the test"}
+    assert (plan.stdin, plan.keep_stdin) == (b"", False)
+    assert plan.collect == (TRAJECTORY,)
+
+
+def test_the_trajectory_of_an_earlier_run_is_emptied() -> None:
+    plan = MiniSweAgentDriver().launch(request_of(MiniSweAgentDriver, model="openai/gpt-5"))
+
+    assert plan.files[TRAJECTORY] == b""
+
+
+def test_the_base_url_of_the_models_provider_is_passed_on_and_its_key_is_not() -> None:
+    env = {
+        "ANTHROPIC_BASE_URL": "http://127.0.0.1:1",
+        "OPENAI_BASE_URL": "http://127.0.0.1:2/v1",
+        "ANTHROPIC_API_KEY": "sk-secret",
+    }
+
+    plan = MiniSweAgentDriver().launch(
+        request_of(MiniSweAgentDriver, env=env, model="anthropic:claude-sonnet-4-5")
+    )
+
+    model = json.loads(plan.files[SETTINGS])["model"]
+    assert model["model_name"] == "anthropic/claude-sonnet-4-5"
+    assert model["model_kwargs"] == {"max_retries": 0, "api_base": "http://127.0.0.1:1"}
+    assert b"sk-secret" not in b"".join(plan.files.values())
+
+
+def test_limits_and_retries_are_those_of_the_capsule() -> None:
+    config = MiniSweAgentConfig(step_limit=7, retries=1, model_kwargs={"temperature": 0})
+
+    plan = MiniSweAgentDriver().launch(request_of(MiniSweAgentDriver, model="m", config=config))
+
+    settings = json.loads(plan.files[SETTINGS])
+    assert settings["agent"] == {"step_limit": 7, "cost_limit": 0}
+    assert settings["model"]["model_kwargs"]["temperature"] == 0
+    assert plan.env["MSWEA_MODEL_RETRY_STOP_AFTER_ATTEMPT"] == "2"
+
+
+def test_a_system_prompt_is_no_template() -> None:
+    asked = request_of(MiniSweAgentDriver, model="m", system_prompt="Say {{ this }}.")
+
+    settings = json.loads(MiniSweAgentDriver().launch(asked).files[SETTINGS])
+
+    assert settings["agent"]["system_template"] == "{% raw %}Say {{ this }}.{% endraw %}"
+
+
+def test_without_a_model_there_is_no_launch() -> None:
+    with pytest.raises(HarnessError, match="no model is named"):
+        MiniSweAgentDriver().launch(request_of(MiniSweAgentDriver))
+
+
+def test_it_takes_nothing_while_it_works_but_a_signal() -> None:
+    driver = MiniSweAgentDriver()
+
+    assert driver.interrupt() is None
+    assert driver.steer("st_1", "stop") is None
+    assert driver.describe().interrupt_signal == 2
+
+
+# What it prints.
+
+
+def test_what_it_prints_of_its_steps_is_shown_live_and_its_prompt_is_not() -> None:
+    printed = (
+        b"System:\nYou are a helpful assistant\n\xe2\x94\x80\xe2\x94\x80\xe2\x94\x80\n"
+        b"\x1b[31mmini-swe-agent (step 1, $0.00):\x1b[0m\nI look.\r\n\nTool:\na b\nUser:\nno tool\n"
+        b"Exit:\ndone\nSaved trajectory to 'x'\n"
+    )
+
+    said = MiniSweAgentDriver().receive(printed)
+
+    shown = ["mini-swe-agent (step 1, $0.00):", "I look.", "a b", "done"]
+    assert said == [Activity(text) for text in shown]
+
+
+# The trajectory.
+
+
+def test_a_task_that_was_done() -> None:
+    said = ended(answer(cost=0.25), gave(code=3), exit_status="Submitted", submission="It works.")
+
+    assert said == [
+        Text("I look.", "r1"),
+        ToolCall("t-r1", "bash", {"command": "ls"}, "r1"),
+        Usage(MODEL, 60, 10, 40, reasoning_tokens=5, cost_usd=0.25, call_id="r1"),
+        ToolResult("t-r1", "bash", "a b", True, 3),
+        TurnEnd("It works."),
+    ]
+
+
+def test_without_a_submission_the_last_words_are_the_answer() -> None:
+    assert ended(answer(), gave(), exit_status="Submitted")[-1] == TurnEnd("I look.")
+
+
+def test_an_answer_without_a_tool_counts_though_only_the_complaint_is_kept() -> None:
+    complaint = {**answer(call=False), "role": "user", "content": "No tool calls found"}
+
+    said = ended(complaint, exit_status="RepeatedFormatError")
+
+    assert said[:2] == [
+        Text("I look.", "r1"),
+        Usage(MODEL, 60, 10, 40, reasoning_tokens=5, call_id="r1"),
+    ]
+
+
+def test_what_is_written_to_the_cache_stands_beside_the_input() -> None:
+    spent = {
+        "prompt_tokens": 100,
+        "cache_creation_input_tokens": 30,
+        "cache_read_input_tokens": 20,
+    }
+    message = answer(call=False)
+    message["extra"]["response"]["usage"] = spent
+
+    assert Usage(MODEL, 50, None, 20, 30, call_id="r1") in ended(message)
+
+
+def test_an_answer_that_says_nothing_of_its_usage_has_an_unknown_one() -> None:
+    message = {"role": "assistant", "extra": {"response": "repr of an answer"}}
+
+    assert Usage(MODEL, call_id="call-0") in ended(message)
+
+
+def test_a_call_that_gave_nothing_is_closed() -> None:
+    said = ended(answer(), exit=Exit(1, None), exit_status="EOFError")
+
+    assert said[-2:] == [
+        ToolResult("t-r1", "bash", "interrupted", True),
+        TurnFailed(FailureKind.OTHER, "it was interrupted"),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("status", "told", "kind"),
+    [
+        ("LimitsExceeded", "", FailureKind.MAX_TURNS),
+        ("AuthenticationError", "no", FailureKind.AUTH),
+        ("RateLimitError", "slow down", FailureKind.RATE_LIMIT),
+        ("ContextWindowExceededError", "too long", FailureKind.CONTEXT_LENGTH),
+        ("BadRequestError", "insufficient_quota", FailureKind.QUOTA),
+        ("RepeatedFormatError", "", FailureKind.OTHER),
+    ],
+)
+def test_a_task_that_was_not_done(status: str, told: str, kind: FailureKind) -> None:
+    last = {"role": "exit", "extra": {"exception_str": told}}
+
+    (failed,) = ended(last, exit_status=status)
+
+    assert isinstance(failed, TurnFailed)
+    assert failed.kind is kind
+
+
+def test_a_trajectory_without_an_end_is_that_of_one_that_was_stopped() -> None:
+    said = ended(answer(), gave(), exit=Exit(None, 9), exit_status="")
+
+    assert said[-1] == TurnFailed(
+        FailureKind.HARNESS_ERROR, "the harness was ended by signal 9 before it ended its turn"
+    )
+    assert any(isinstance(event, Usage) for event in said)
+
+
+def test_without_a_trajectory_only_the_exit_tells() -> None:
+    (failed,) = MiniSweAgentDriver().ended(Exit(1, None, b"boom\n", {TRAJECTORY: b""}))
+
+    assert isinstance(failed, TurnFailed)
+    assert failed.message.endswith("its stderr ends: boom")
+
+
+@pytest.mark.parametrize("written", [b"{", b"[" * 5000, b'{"messages": 7}'])
+def test_a_trajectory_that_cannot_be_read_is_one_of_unknown_usage(written: bytes) -> None:
+    said = MiniSweAgentDriver().ended(Exit(0, None, b"", {TRAJECTORY: written}))
+
+    assert [type(event) for event in said] == [Note, Usage, TurnFailed]

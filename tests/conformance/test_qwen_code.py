@@ -1,0 +1,354 @@
+"""The driver of Qwen Code: what is launched, what is sent, and what no recorded run shows."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from typing import Any
+
+import pytest
+
+from capsule_drivers.qwen_code import QwenCodeDriver
+from capsule_drivers.qwen_launch import QwenCodeConfig
+from capsule_runtime import (
+    Answer,
+    Exit,
+    FailureKind,
+    Note,
+    Permission,
+    Refused,
+    Remember,
+    Said,
+    Send,
+    Session,
+    Steered,
+    TextDelta,
+    ToolCall,
+    ToolResult,
+    TurnEnd,
+    TurnFailed,
+    Usage,
+)
+from support.launches import request_of
+
+KEY = {"OPENAI_API_KEY": "sk-secret"}
+MODEL = "openai:qwen3"
+
+
+def line(**fields: Any) -> bytes:
+    return json.dumps(fields).encode() + b"\n"
+
+
+def begun(session: str = "s-1") -> bytes:
+    return line(type="system", subtype="init", session_id=session, model="qwen3")
+
+
+def counts(whole: int, output: int, cached: int) -> dict[str, int]:
+    return {"input_tokens": whole, "output_tokens": output, "cache_read_input_tokens": cached}
+
+
+def block(name: str, usage: dict[str, int], **fields: Any) -> bytes:
+    content = [{"type": "text", "text": "x", **fields}]
+    return line(type="assistant", message={"id": name, "content": content, "usage": usage})
+
+
+def result(usage: dict[str, int] | None = None, **fields: Any) -> bytes:
+    return line(type="result", usage=usage or counts(0, 0, 0), **fields)
+
+
+def of(kind: type, said: Sequence[Said]) -> list[Said]:
+    return [one for one in said if isinstance(one, kind)]
+
+
+def driver() -> QwenCodeDriver:
+    """Return a driver whose harness has begun its turn."""
+    fresh = QwenCodeDriver()
+    fresh.launch(request_of(QwenCodeDriver, env=KEY, model="qwen3"))
+    fresh.receive(begun())
+    return fresh
+
+
+# The launch.
+
+
+def test_the_task_goes_by_stdin_behind_the_greeting() -> None:
+    plan = QwenCodeDriver().launch(request_of(QwenCodeDriver, env=KEY))
+
+    hello, task = map(json.loads, plan.stdin.splitlines())
+    assert hello["request"] == {"subtype": "initialize"}
+    assert task["message"] == {"role": "user", "content": "fix the test"}
+    assert plan.keep_stdin is True
+    assert "fix the test" not in plan.argv
+    assert plan.argv[-3:] == ("--auth-type", "openai", "-v")
+
+
+def test_flags_are_built_of_what_is_asked() -> None:
+    config = QwenCodeConfig(permissions="ask", max_turns=4)
+    asked = request_of(
+        QwenCodeDriver, env=KEY, session="s-1", model="openrouter:qwen/qwen3", config=config
+    )
+
+    plan = QwenCodeDriver().launch(asked)
+
+    assert plan.argv[6:-1] == (
+        *("--approval-mode", "default", "--auth-type", "openai"),
+        *("--model", "qwen/qwen3", "--resume", "s-1", "--max-session-turns", "4"),
+    )
+
+
+@pytest.mark.parametrize(
+    ("variable", "auth", "model"),
+    [
+        ("OPENAI_API_KEY", "openai", "openai:m"),
+        ("ANTHROPIC_API_KEY", "anthropic", "anthropic:m"),
+        ("GEMINI_API_KEY", "gemini", "google:m"),
+    ],
+)
+def test_the_key_that_is_given_says_which_api_is_spoken(
+    variable: str, auth: str, model: str
+) -> None:
+    one = QwenCodeDriver()
+    plan = one.launch(request_of(QwenCodeDriver, env={variable: "k"}))
+
+    session, *_ = one.receive(line(type="system", subtype="init", session_id="s", model="m"))
+
+    assert auth in plan.argv
+    assert session == Session("s", model)
+
+
+def test_telemetry_updates_and_hidden_calls_are_off_and_no_key_is_written() -> None:
+    plan = QwenCodeDriver().launch(request_of(QwenCodeDriver, env=KEY, system_prompt="Be brief."))
+
+    settings = json.loads(plan.files[".qwen/settings.json"])
+    assert plan.env["QWEN_TELEMETRY_ENABLED"] == "false"
+    assert settings["general"]["disableAutoUpdate"] is True
+    assert settings["memory"]["enableManagedAutoMemory"] is False
+    assert plan.files[".qwen/QWEN.md"] == b"Be brief."
+    assert b"sk-secret" not in b"".join(plan.files.values())
+
+
+# Talking to it.
+
+
+def test_an_interrupt_is_a_request() -> None:
+    sent = QwenCodeDriver().interrupt()
+
+    assert sent is not None
+    assert json.loads(sent.data)["request"] == {"subtype": "interrupt"}
+
+
+def test_a_turn_that_ends_while_words_wait_ends_nothing() -> None:
+    one = driver()
+    sent = one.steer("st_1", "stop now")
+    one.steer("st_2", "and then")
+
+    first = one.receive(result(result="first"))
+    second = one.receive(begun() + result(result="second"))
+    third = one.receive(begun() + result(result="third"))
+
+    assert sent is not None
+    assert json.loads(sent.data)["message"]["content"] == "stop now"
+    assert of(TurnEnd, first) == []
+    assert (of(Steered, second), of(TurnEnd, second)) == ([Steered("st_1")], [])
+    assert (of(Steered, third), of(TurnEnd, third)) == ([Steered("st_2")], [TurnEnd("third")])
+
+
+def test_a_turn_that_failed_is_not_the_end_either_while_words_wait() -> None:
+    one = driver()
+    one.steer("st_1", "stop now")
+
+    said = one.receive(result(is_error=True, error={"message": "loop"}))
+
+    assert of(TurnFailed, said) == []
+    assert [isinstance(note, Note) and "loop" in note.text for note in of(Note, said)] == [True]
+
+
+def test_an_interrupt_ends_it_whatever_waits() -> None:
+    one = driver()
+    one.steer("st_1", "stop now")
+    one.interrupt()
+
+    said = one.receive(result(is_error=True, error={"message": "Operation cancelled."}))
+
+    assert said[-1] == TurnFailed(FailureKind.OTHER, "the turn was interrupted")
+
+
+def test_a_question_for_permission_and_both_answers() -> None:
+    question = {"subtype": "can_use_tool", "tool_name": "shell", "input": {"command": "ls"}}
+    one = driver()
+
+    said = one.receive(line(type="control_request", request_id="q1", request=question))
+    yes, no = one.answer("q1", Answer("allow")), one.answer("q1", Refused("E-RUN-040", "no"))
+
+    assert said == [Permission("q1", "shell", {"command": "ls"})]
+    assert yes is not None
+    assert no is not None
+    assert json.loads(yes.data)["response"]["response"] == {"behavior": "allow"}
+    assert json.loads(no.data)["response"] == {
+        "subtype": "success",
+        "request_id": "q1",
+        "response": {"behavior": "deny", "message": "no"},
+    }
+
+
+def test_what_else_it_asks_for_is_refused_at_once() -> None:
+    said = driver().receive(
+        line(type="control_request", request_id="q1", request={"subtype": "mcp_message"})
+    )
+
+    assert isinstance(said[0], Note)
+    assert isinstance(said[1], Send)
+    assert json.loads(said[1].data)["response"]["subtype"] == "error"
+
+
+# Usage.
+
+
+def test_a_hidden_call_is_what_the_sum_has_beyond_the_calls() -> None:
+    one = driver()
+
+    calls = one.receive(block("c1", counts(0, 0, 0)) + block("c2", counts(100, 10, 40)))
+    end = one.receive(result(counts(250, 30, 90), result="done"))
+
+    assert of(Usage, calls) == [Usage(MODEL, 60, 10, 40, call_id="c2")]
+    assert of(Usage, end) == [Usage(MODEL, 100, 20, 50, call_id="hidden-1")]
+
+
+def test_thoughts_that_are_counted_outside_the_output_are_put_into_it() -> None:
+    used = {**counts(100, 10, 40), "total_tokens": 130}
+
+    said = driver().receive(block("c1", used) + result(used, result="done"))
+
+    assert of(Usage, said) == [Usage(MODEL, 60, 30, 40, call_id="c1")]
+
+
+def test_a_line_that_comes_twice_counts_once() -> None:
+    one = driver()
+    call = block("c1", counts(100, 10, 40))
+
+    said = one.receive(call + call + result(counts(100, 10, 40)) + result(counts(100, 10, 40)))
+
+    assert len(of(Usage, said)) == 1
+
+
+def test_a_session_that_is_resumed_counts_only_what_is_new() -> None:
+    one = driver()
+    (*_, kept) = of(
+        Remember, one.receive(block("c1", counts(100, 10, 40)) + result(counts(150, 15, 40)))
+    )
+    assert isinstance(kept, Remember)
+    again = QwenCodeDriver()
+    again.launch(request_of(QwenCodeDriver, env=KEY, session="s-1", memory=kept.data))
+
+    said = again.receive(
+        begun() + block("c2", counts(100, 10, 40)) + result(counts(250, 25, 80), result="done")
+    )
+
+    assert of(Usage, said) == [Usage(MODEL, 60, 10, 40, call_id="c2")]
+
+
+def test_calls_of_a_process_that_was_killed_are_not_counted_again() -> None:
+    killed = driver()
+    (kept,) = of(Remember, killed.receive(block("c1", counts(100, 10, 40))))
+    assert isinstance(kept, Remember)
+    again = QwenCodeDriver()
+    again.launch(request_of(QwenCodeDriver, env=KEY, session="s-1", memory=kept.data))
+
+    assert of(Usage, again.receive(begun() + result(counts(100, 10, 40)))) == []
+
+
+@pytest.mark.parametrize("memory", [None, b"junk", b'{"session":"another","input":1}'])
+def test_without_a_memory_a_sum_tells_nothing_until_the_next(memory: bytes | None) -> None:
+    again = QwenCodeDriver()
+    again.launch(request_of(QwenCodeDriver, env=KEY, session="s-1", memory=memory))
+    again.steer("st_1", "more")
+
+    first = again.receive(begun() + result(counts(900, 90, 0)))
+    second = again.receive(begun() + result(counts(1000, 100, 0), result="done"))
+
+    assert of(Usage, first) == []
+    assert of(Usage, second) == [Usage(MODEL, 100, 10, 0, call_id="hidden-1")]
+
+
+def test_the_empty_sum_of_a_turn_that_broke_off_takes_nothing_back() -> None:
+    one = driver()
+    one.receive(block("c1", counts(100, 10, 40)))
+    one.steer("st_1", "more")
+    one.receive(result(counts(0, 0, 0), is_error=True))
+
+    assert of(Usage, one.receive(begun() + result(counts(100, 10, 40)))) == []
+
+
+def test_an_answer_that_was_cut_off_has_an_unknown_usage() -> None:
+    start = {"type": "message_start", "message": {"id": "a1"}}
+    one = driver()
+
+    said = one.receive(
+        line(type="stream_event", event=start)
+        + result(is_error=True, error={"message": "Operation cancelled."})
+    )
+
+    assert of(Usage, said) == [Usage(MODEL, call_id="a1")]
+
+
+def test_what_it_says_of_an_error_is_no_answer() -> None:
+    start = {"type": "message_start", "message": {"id": "a1"}}
+    text = "[API Error: 401 no]"
+    delta = {"type": "content_block_delta", "delta": {"type": "text_delta", "text": text}}
+    one = driver()
+
+    said = one.receive(
+        line(type="stream_event", event=start)
+        + line(type="stream_event", event=delta)
+        + block("a1", counts(0, 0, 0), text=text)
+        + result(is_error=True, error={"message": text})
+    )
+
+    assert of(Usage, said) == []
+    assert of(TextDelta, said) == []
+    assert said[-1] == TurnFailed(FailureKind.AUTH, text)
+
+
+def test_a_sub_agent_is_counted_and_says_nothing() -> None:
+    usage = counts(100, 10, 40)
+    content = [{"type": "text", "text": "aside"}]
+    message = {"id": "c1", "content": content, "usage": usage}
+
+    said = driver().receive(line(type="assistant", parent_tool_use_id="t1", message=message))
+
+    assert [type(one) for one in said] == [Usage, Remember]
+
+
+def test_an_answer_that_cannot_be_read_is_one_of_unknown_usage() -> None:
+    said = driver().receive(b'{"type":"assistant","message":7}\njunk\n')
+
+    assert [type(one) for one in said] == [Note, Usage, Note]
+
+
+# How it ends.
+
+
+def test_calls_that_are_open_at_the_end_are_closed() -> None:
+    content = [{"type": "tool_use", "id": "t1", "name": "shell", "input": 7}]
+    one = driver()
+    said = one.receive(line(type="assistant", message={"id": "a1", "content": content}))
+
+    assert said == [ToolCall("t1", "shell", 7, "a1")]
+    assert ToolResult("t1", "shell", "interrupted", True) in one.receive(result(is_error=True))
+
+
+@pytest.mark.parametrize(
+    ("exit", "kind"),
+    [
+        (Exit(53, None, b"Reached max session turns\n"), FailureKind.MAX_TURNS),
+        (Exit(1, None, b"No saved session found with ID s-1.\n"), FailureKind.SESSION_GONE),
+        (Exit(1, None), FailureKind.HARNESS_ERROR),
+        (Exit(None, 9), FailureKind.HARNESS_ERROR),
+        (Exit(0, None), FailureKind.INDETERMINATE),
+    ],
+)
+def test_one_that_left_without_an_end(exit: Exit, kind: FailureKind) -> None:
+    (failed,) = QwenCodeDriver().ended(exit)
+
+    assert isinstance(failed, TurnFailed)
+    assert failed.kind is kind
