@@ -8,7 +8,7 @@ from msgspec import Meta, Struct, field
 
 from capsule_runtime.core.capability_forms import trouble_with_path, troubles
 from capsule_runtime.core.ceilings import DayCeilings
-from capsule_runtime.core.grants import Capabilities, Tier
+from capsule_runtime.core.grants import Capabilities, Tier, Wish
 from capsule_runtime.core.money import parse_usd
 from capsule_runtime.core.prices import DollarsPerMillion
 from capsule_runtime.errors import UsageError
@@ -24,6 +24,8 @@ class RunSettings(Struct, frozen=True, forbid_unknown_fields=True, omit_defaults
 
     containment: Tier | None = None
     """The weakest tier that will ever do; no flag and no manifest lowers it."""
+    on_permission: Wish | None = None
+    """What a harness is told at least when it asks whether it may use a tool."""
 
 
 class DaySettings(Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):

@@ -22,12 +22,15 @@ from capsule_runtime.core.grants import (
     Capabilities,
     Grants,
     Item,
+    Policy,
     Tier,
+    Wish,
     effective,
     floor_of,
     granted_by,
     items_of,
 )
+from capsule_runtime.core.permissions import policy_of
 from capsule_runtime.errors import TrustError, UsageError
 from capsule_runtime.host.capsule import Capsule
 from capsule_runtime.host.config_file import load_config
@@ -120,6 +123,17 @@ def standing_of(
     if trusted and trusted.digest == digest.text:
         sources[f"trusted {trusted.at}"] = trusted.asks
     return Standing(granted_by(asked, sources), floor, digest, trusted)
+
+
+def on_permission(of_capsule: Wish | None, of_run: Wish | None) -> Policy:
+    """Return what a harness is told when it asks whether it may use a tool.
+
+    Raises:
+        ContainmentError: E-CAP-005, somebody is to be asked.
+        UsageError: config.toml is wrong.
+    """
+    config = load_config()
+    return policy_of((of_run, config.run.on_permission if config else None, of_capsule))
 
 
 def taken_over(grants: Grants) -> dict[str, str]:

@@ -102,6 +102,8 @@ def _line_of(fact: facts.Fact) -> tuple[str, str, dict[str, object]] | None:
         case facts.SteerAsked(id=id, refused=why):
             fields = {"steer": id, "why": why.message if why else ""}
             return "info", "steer refused", dict(fields)
+        case facts.PermissionDecided(id=id, tool=tool, allowed=allowed):
+            return "info", "permission decided", {"request": id, "tool": tool, "allowed": allowed}
         case facts.KillStarted():
             return "warning", "kill started", {}
         case facts.Exited(code=code, signal=signal):

@@ -9,7 +9,7 @@ from msgspec import Meta, Struct, field
 
 from capsule_runtime.core.capability_forms import troubles
 from capsule_runtime.core.ceilings import Ceilings
-from capsule_runtime.core.grants import Capabilities
+from capsule_runtime.core.grants import Capabilities, Wish
 from capsule_runtime.core.money import parse_usd
 from capsule_runtime.core.units import DURATION_PATTERN, SIZE_PATTERN, parse_duration, parse_size
 from capsule_runtime.errors import ManifestError
@@ -139,6 +139,13 @@ class Spending(Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=Tr
         return Ceilings(usd, self.tokens, self.turns, self.tool_calls, self.on_unmetered)
 
 
+class Interaction(Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
+    """How the run deals with a person."""
+
+    on_permission: Wish | None = None
+    """What the harness is told when it asks whether it may use a tool. The strictest wish holds."""
+
+
 class Manifest(Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
     """A capsule, as its author describes it."""
 
@@ -151,6 +158,7 @@ class Manifest(Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=Tr
     capabilities: Capabilities = field(default_factory=Capabilities)
     """What the capsule needs beyond its own folder and the work directory; the caller grants it."""
     spend: Spending = field(default_factory=Spending)
+    interaction: Interaction = field(default_factory=Interaction)
 
 
 def parse_manifest(text: str, path: str) -> Manifest:
@@ -190,6 +198,7 @@ _TABLES: Tables = {
     "limits.idle": Idle,
     "capabilities": Capabilities,
     "spend": Spending,
+    "interaction": Interaction,
 }
 
 

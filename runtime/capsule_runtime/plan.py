@@ -10,7 +10,7 @@ from msgspec import Struct
 from capsule_runtime.containing import walls_of
 from capsule_runtime.core.ceilings import Ceilings, DayCeilings
 from capsule_runtime.core.containment import Containment
-from capsule_runtime.core.grants import Grants
+from capsule_runtime.core.grants import Grants, Policy
 from capsule_runtime.core.ledger import Spend
 from capsule_runtime.core.sandbox_plan import TIER
 from capsule_runtime.granting import Asks, caveats_of_grants
@@ -39,6 +39,8 @@ class Plan(Struct, frozen=True):
     walls: Containment
     caveats: tuple[str, ...]
     """What a person should know about the grants. The walls have caveats of their own."""
+    on_permission: Policy
+    """What the harness is told when it asks whether it may use a tool."""
     limits: dict[str, float]
     model: str | None
     context: str | None
@@ -101,6 +103,7 @@ def plan_run(
         grants=ready.grants,
         walls=walls.report,
         caveats=tuple(caveats_of_grants(ready.standing, ready.env)),
+        on_permission=ready.on_permission,
         limits=ready.limits,
         model=ready.model,
         context=request.context,

@@ -11,12 +11,13 @@ from typing import Self
 from capsule_runtime.core.ceilings import NO_DAY, Ceilings, DayCeilings
 from capsule_runtime.core.env_names import check_names
 from capsule_runtime.core.facts import AttemptStarted, Created
-from capsule_runtime.core.grants import Capabilities, Grants
+from capsule_runtime.core.grants import Capabilities, Grants, Policy, Wish
 from capsule_runtime.core.sandbox_plan import TIER
 from capsule_runtime.core.terms import NO_CEILINGS, Terms, terms_of
 from capsule_runtime.errors import ContainmentError, UsageError
 from capsule_runtime.granting import (
     Standing,
+    on_permission,
     refuse_missing,
     standing_of,
     taken_over,
@@ -56,6 +57,8 @@ class RunRequest:
     """What the capsule gets if it asks for it, each as KIND=VALUE, such as read=/usr/share/dict."""
     ceilings: Ceilings = NO_CEILINGS
     """What the run may spend; the lower of these and the manifest's hold."""
+    on_permission: Wish | None = None
+    """What the harness is told when it asks whether it may use a tool; the strictest wish holds."""
 
     @classmethod
     def of(
@@ -106,6 +109,8 @@ class Ready:
     limits: dict[str, float]
     terms: Terms
     standing: Standing
+    on_permission: Policy
+    """What the harness is told when it asks whether it may use a tool."""
 
     @property
     def grants(self) -> Grants:
@@ -161,7 +166,9 @@ def settle(draft: Draft, state: Path) -> Ready:
     """Find out what *draft* gets; what nobody granted stands in it. Raises as `check_request`."""
     request = draft.request
     standing = standing_of(draft.capsule, request.grants, request.containment, state)
-    return Ready(draft.capsule, request, draft.workdir, draft.limits, draft.terms, standing)
+    wish = draft.capsule.manifest.interaction.on_permission
+    policy = on_permission(wish, request.on_permission)
+    return Ready(draft.capsule, request, draft.workdir, draft.limits, draft.terms, standing, policy)
 
 
 def created_run(
@@ -206,6 +213,7 @@ def attempt_started(
         spend=terms.spend,
         ceilings=terms.ceilings,
         day=terms.day or None,
+        on_permission=ready.on_permission,
     )
 
 

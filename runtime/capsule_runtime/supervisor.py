@@ -125,7 +125,8 @@ class Supervisor:
             ready.capsule, places, launch, ready.limits, state=state_folder, grants=ready.grants
         )
         launch = replace(launch, walls=walls)
-        state = Run(run, context.name, ledger=Ledger(ready.terms.ceilings, prices))
+        ledger = Ledger(ready.terms.ceilings, prices)
+        state = Run(run, context.name, ledger=ledger, on_permission=ready.on_permission)
         log = await self._registrar.create(state, ready, context)
         launching = Launching(
             launch,

@@ -22,6 +22,7 @@ from capsule_runtime import (
 from capsule_runtime.core.actions import Action, Burial, Progress
 from capsule_runtime.core.day_share import Share
 from capsule_runtime.core.facts import Fact
+from capsule_runtime.core.grants import Policy
 from capsule_runtime.core.journal import Append, Moment
 from capsule_runtime.core.ledger import Ledger
 from capsule_runtime.core.run import Run
@@ -51,8 +52,9 @@ class Script:
         *,
         launched: bool = True,
         ledger: Ledger | None = None,
+        on_permission: Policy = "deny",
     ) -> None:
-        self.run = Run(RUN, CONTEXT, progress, ledger)
+        self.run = Run(RUN, CONTEXT, progress, ledger, on_permission)
         self.actions: list[Action] = []
         self.now = 0.0
         if launched:

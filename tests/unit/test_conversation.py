@@ -242,7 +242,7 @@ def test_a_run_writes_on_where_its_log_ends() -> None:
 @pytest.mark.parametrize(
     ("event", "code", "words"),
     [
-        (Permission("p", "rm"), "E-RUN-040", "permission is denied"),
+        (Permission("p", "rm"), "E-RUN-040", "permission to use rm is denied"),
         (Suspend("p", "why", {}), "E-RUN-041", "suspend"),
         (Sleep("p", "2026-01-02T03:04:05Z"), "E-RUN-041", "sleep"),
         (Dispatch("p", "job"), "E-RUN-041", "dispatch"),

@@ -18,6 +18,7 @@ from capsule_runtime.core.grants import Capabilities
 from capsule_runtime.manifest import (
     Harness,
     Idle,
+    Interaction,
     Limits,
     Spending,
     Workdir,
@@ -75,12 +76,15 @@ tokens = 20000
 turns = 10
 tool_calls = 0
 on_unmetered = "allow"
+[interaction]
+on_permission = "fail"
 """
 TABLES: dict[str, type[Struct]] = {
     "": Manifest,
     "harness": Harness,
     "workdir": Workdir,
     "limits": Limits,
+    "interaction": Interaction,
     "limits.idle": Idle,
     "capabilities": Capabilities,
     "spend": Spending,

@@ -6,7 +6,7 @@ from hypothesis import given
 
 from capsule_runtime import Outcome, StatusFrame, TextFrame, TurnEnd
 from capsule_runtime.core.actions import Action, Bury, Interrupt, Reply, WindDown, WriteResult
-from capsule_runtime.core.facts import Ended, KillStarted, StopAsked
+from capsule_runtime.core.facts import Ended, KillStarted, PermissionDecided, StopAsked
 from capsule_runtime.core.facts import Said as SaidFact
 from capsule_runtime.core.journal import Append
 from capsule_runtime.core.log import Record
@@ -147,6 +147,8 @@ def _announced(action: Action, written: list[object]) -> bool:
             return isinstance(last, KillStarted)
         case Interrupt():
             return isinstance(last, StopAsked)
+        case Reply(id) if isinstance(last, PermissionDecided):
+            return last.id == id
         case Reply(id):
             return isinstance(last, SaidFact) and getattr(last.event, "id", None) == id
         case WindDown():

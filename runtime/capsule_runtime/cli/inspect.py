@@ -126,6 +126,12 @@ def _table(rows: Sequence[IndexRow], width: int | None, now: float) -> Shown:
     return Shown(text)
 
 
+def _permissions(result: Result) -> str | None:
+    if not (result.permissions_allowed or result.permissions_denied):
+        return None
+    return f"{result.permissions_allowed} allowed, {result.permissions_denied} denied"
+
+
 def _steered(it: Steer) -> str:
     became = "taken" if it.taken_at else f"refused ({it.refused})" if it.refused else "not taken"
     words = " ".join(it.text.split())
@@ -162,6 +168,7 @@ def _page(result: Result, task: str) -> Shown:
         "took": show_duration(max(0.0, ended - seconds_of(result.created_at))),
         "turns": result.turns,
         "tool calls": result.tool_calls,
+        "permissions": _permissions(result),
         "model calls": result.steps,
         "tokens": result.tokens,
         "cost": result.cost.shown if result.cost else "—",

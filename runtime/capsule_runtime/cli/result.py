@@ -62,6 +62,9 @@ class Result(Struct, frozen=True):
     """What the harness is behind, and what it is not."""
     turns: int
     tool_calls: int
+    permissions_allowed: int
+    permissions_denied: int
+    """How often the harness asked whether it may use a tool, and what it was told."""
     tokens: int | None
     steps: int
     """How many calls of a model were heard of."""
@@ -109,6 +112,8 @@ def result_of(record: Record, out_folder: Path, prices: PriceTable | None) -> Re
         walls=record.containment,
         turns=record.turns,
         tool_calls=record.tool_calls,
+        permissions_allowed=record.allowed,
+        permissions_denied=record.denied,
         tokens=record.tokens,
         steps=len(record.usage.calls),
         cost=shown_cost(record.usage.calls, prices) if prices else None,

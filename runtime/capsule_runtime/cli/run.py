@@ -25,6 +25,7 @@ from capsule_runtime.cli.result import find_result_path
 from capsule_runtime.cli.running import Wishes, run_here
 from capsule_runtime.cli.words import check_words
 from capsule_runtime.core.ceilings import Ceilings
+from capsule_runtime.core.grants import Wish
 from capsule_runtime.plan import plan_run
 from capsule_runtime.request import RunRequest
 
@@ -55,6 +56,7 @@ class _Given(NamedTuple):
     max_turns: int | None
     max_tool_calls: int | None
     on_unmetered: Literal["refuse", "allow"]
+    on_permission: Wish | None
     explain: bool
     as_json: bool
     log_level: str | None
@@ -168,6 +170,11 @@ _AMOUNT = click.IntRange(0, MOST)
     default="refuse",
     help="Whether to run under a ceiling on usd or tokens that nobody can hold.",
 )
+@click.option(
+    "--on-permission",
+    type=click.Choice(["allow", "deny", "fail", "ask"]),
+    help="What the harness is told when it asks whether it may use a tool.",
+)
 @click.option("--explain", is_flag=True, help="Print what would be done, and do nothing.")
 @click.option("--json", "as_json", is_flag=True, help="With --explain: print JSON.")
 @click.option(
@@ -246,4 +253,5 @@ def _request(given: _Given, harness_words: tuple[str, ...]) -> RunRequest:
             given.max_tool_calls,
             given.on_unmetered,
         ),
+        on_permission=given.on_permission,
     )

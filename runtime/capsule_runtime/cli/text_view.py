@@ -17,6 +17,7 @@ from capsule_runtime.core.facts import (
     Created,
     Fact,
     Noted,
+    PermissionDecided,
     Said,
     SteerAsked,
     StopAsked,
@@ -107,6 +108,9 @@ class TextView:
             case Said(event=Retrying() as event):
                 await self._answer.pause()
                 await self._screen.entry([words("↻", "yellow"), SPACE, words(_retry(event), "dim")])
+            case PermissionDecided(tool=tool, allowed=allowed):
+                await self._answer.pause()
+                await self._screen.entry(_permission(tool, allowed))
             case SteerAsked(text=text, refused=None):
                 await self._answer.pause()
                 await self._screen.entry([words("»", "yellow"), SPACE, words(text, "dim")])
@@ -166,6 +170,12 @@ def _why(record: Record) -> Line:
 def _call(call: OpenCall) -> Line:
     argument = [GAP, words(call.argument)] if call.argument else []
     return [words("●", "cyan"), SPACE, words(call.name, "bold"), *argument]
+
+
+def _permission(tool: str, allowed: bool) -> Line:
+    mark, style = ("✓", "green") if allowed else ("✗", "yellow")
+    words_of = f"asked to use {tool}: {'allowed' if allowed else 'denied'}"
+    return [words(mark, style), SPACE, words(words_of, "dim")]
 
 
 def _remark(mark: str, style: str, text: str) -> Line:

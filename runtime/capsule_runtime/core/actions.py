@@ -7,8 +7,7 @@ from dataclasses import dataclass, field
 from capsule_runtime.core.day_share import Needs
 from capsule_runtime.core.journal import Append, Position
 from capsule_runtime.core.outcome import Reason
-from capsule_runtime.events import Permission, Request
-from capsule_runtime.messages import Decision, Refused
+from capsule_runtime.messages import Decision
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,10 +80,3 @@ class Progress:
     message: str = ""
     result: str = ""
     kill_started: bool = False
-
-
-def refusal_of(event: Request) -> Refused:
-    """Return why *event*, which waits for an answer, is refused."""
-    if isinstance(event, Permission):
-        return Refused("E-RUN-040", "permission is denied: nobody is asked in the advisory tier")
-    return Refused("E-RUN-041", f"this runtime does not offer {type(event).__name__.lower()}")

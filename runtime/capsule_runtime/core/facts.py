@@ -11,7 +11,7 @@ from msgspec import Struct
 
 from capsule_runtime.core.ceilings import Ceilings, DayCeilings
 from capsule_runtime.core.containment import Containment
-from capsule_runtime.core.grants import Grants
+from capsule_runtime.core.grants import Grants, Policy
 from capsule_runtime.core.ledger import Settled, Spend
 from capsule_runtime.core.outcome import Outcome, Reason
 from capsule_runtime.events import Event
@@ -62,6 +62,7 @@ class AttemptStarted(
     spend: Spend | None = None
     ceilings: Ceilings | None = None
     day: DayCeilings | None = None
+    on_permission: Policy | None = None
 
 
 class Contained(Struct, frozen=True, tag_field="fact", tag="contained"):
@@ -128,6 +129,20 @@ class SteerAsked(Struct, frozen=True, tag_field="fact", tag="steer-asked", omit_
     id: str
     text: str
     refused: Refused | None = None
+
+
+class PermissionDecided(
+    Struct, frozen=True, tag_field="fact", tag="permission-decided", omit_defaults=True
+):
+    """What the harness was told that asked by *id* whether it may use *tool*, and by what policy."""
+
+    seq: int
+    at: str
+    run: str
+    id: str
+    tool: str
+    allowed: bool
+    policy: Policy
 
 
 class KillStarted(Struct, frozen=True, tag_field="fact", tag="kill-started"):
@@ -203,6 +218,7 @@ Fact = (
     | Noted
     | StopAsked
     | SteerAsked
+    | PermissionDecided
     | KillStarted
     | Exited
     | TreeEmpty

@@ -18,6 +18,10 @@ TIERS: tuple[Tier, ...] = ("sealed", "scoped", "advisory")
 """How strongly a run is contained, the strongest first."""
 USUAL_FLOOR: Tier = "scoped"
 """The weakest tier that will do where nobody says anything."""
+Policy = Literal["allow", "deny", "fail"]
+"""What a harness is told that asks for permission: yes, no, or no and the run is over."""
+Wish = Literal["allow", "deny", "fail", "ask"]
+"""What may be written of that: also that a person is to be asked."""
 
 
 class Grants(Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):

@@ -103,6 +103,8 @@ class Record:
         self.memory: bytes | None = None
         self.kill_started = False
         self.tool_calls = 0
+        self.allowed = 0
+        self.denied = 0
         self.usage = UsageFold()
         self.settled: Settled | None = None
         self._turns = Turns()
@@ -226,6 +228,9 @@ class Record:
             case facts.Ended():
                 self.ended = fact
                 self._settled = (fact.reason, fact.message)
+            case facts.PermissionDecided():
+                self.allowed += fact.allowed
+                self.denied += not fact.allowed
             case facts.Noted() | facts.Recovered():
                 pass
             case _:

@@ -10,7 +10,7 @@ Rule 4: `_finish` is the only place that writes a final status, and every path l
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any, assert_never
+from typing import Any, assert_never, get_args
 
 from capsule_runtime.core import facts
 from capsule_runtime.core.actions import (
@@ -22,25 +22,24 @@ from capsule_runtime.core.actions import (
     TopUp,
     WindDown,
     WriteResult,
-    refusal_of,
 )
+from capsule_runtime.core.answering import write_answer
 from capsule_runtime.core.conversation import Conversation, Hear, Phase
 from capsule_runtime.core.day_share import Share
 from capsule_runtime.core.endings import write_end, write_exit
 from capsule_runtime.core.finals import final_status
+from capsule_runtime.core.grants import Policy
 from capsule_runtime.core.journal import Journal, Moment, Position, day_of
 from capsule_runtime.core.ladder import Ladder
 from capsule_runtime.core.ledger import Ledger
 from capsule_runtime.core.outcome import Outcome, Reason
+from capsule_runtime.core.permissions import tool_of
 from capsule_runtime.core.purse import Purse, TooMuch
 from capsule_runtime.core.states import Cause, State
 from capsule_runtime.events import (
-    Dispatch,
     Event,
-    Handoff,
     Permission,
-    Sleep,
-    Suspend,
+    Request,
     Text,
     Thinking,
     ToolCall,
@@ -63,6 +62,7 @@ class Run(Ladder):
         context: str,
         progress: Progress | None = None,
         ledger: Ledger | None = None,
+        on_permission: Policy = "deny",
     ) -> None:
         before = progress or Progress()
         super().__init__(Journal(run, before.position), before)
@@ -70,13 +70,14 @@ class Run(Ladder):
         self._said = Conversation(self._journal, context, before, ledger)
         self._purse = Purse(self._said.ledger)
         self._result = before.result
+        self._on_permission: Policy = on_permission
         hear = self._said.hear()
         self._hear: Hear = {
             **hear,
             **{kind: self._then_weigh(hear[kind]) for kind in SPENDING},
             TurnEnd: self._turn_end,
             TurnFailed: self._turn_failed,
-            **dict.fromkeys((Permission, Suspend, Sleep, Dispatch, Handoff), self._refuse),
+            **dict.fromkeys(get_args(Request), self._answer),
         }
 
     @property
@@ -150,7 +151,7 @@ class Run(Ladder):
     def steer(self, id: str, text: str, line: Send | Refused, moment: Moment) -> list[Action]:
         """Apply: somebody has words for the harness, and *line* hands them over, or says why not."""
         self._begin(moment)
-        refused = line if isinstance(line, Refused) else None
+        refused = None if isinstance(line, Send) else line
         if self.state is not State.ENDED:  # nothing follows the final status
             self._journal.fact(
                 lambda seq, at, run: facts.SteerAsked(seq, at, run, id, text, refused)
@@ -169,10 +170,7 @@ class Run(Ladder):
         return self._take()
 
     def grace_over(self, moment: Moment) -> list[Action]:
-        """Apply: the harness was given its grace and is still there.
-
-        If nobody asked it to, it closed its output and lives on: the driver says what that means.
-        """
+        """Apply: the harness had its grace and is still there; it may just have closed its output."""
         self._begin(moment)
         if self.state is State.RUNNING:
             self._move(Cause.STOP_ASKED)
@@ -274,7 +272,9 @@ class Run(Ladder):
             self._move(Cause.TERMINAL)
             self._act(WindDown())
 
-    def _refuse(self, event: Permission | Suspend | Sleep | Dispatch | Handoff) -> None:
+    def _answer(self, event: Request) -> None:
         self._said.record(event)
         if self.state is not State.ENDED:
-            self._act(Reply(event.id, refusal_of(event)))
+            self._act(Reply(event.id, write_answer(self._journal, event, self._on_permission)))
+        if isinstance(event, Permission) and self._on_permission == "fail":
+            self._stop(Reason.PERMISSION, f"the harness asked whether it may use {tool_of(event)}")
