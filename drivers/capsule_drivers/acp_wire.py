@@ -196,7 +196,7 @@ def kind_of(code: int, words: str) -> FailureKind:
     for kind, marks in _KINDS:
         if any(mark in lower for mark in marks):
             return kind
-    return FailureKind.HARNESS_ERROR
+    return FailureKind.OTHER
 
 
 def blocks_of(message: Message, system_prompt: str | None = None) -> list[Mapping[str, str]]:

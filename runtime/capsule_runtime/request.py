@@ -22,7 +22,7 @@ from capsule_runtime.granting import (
     standing_of,
     taken_over,
 )
-from capsule_runtime.host.capsule import Capsule, Launch, load_capsule
+from capsule_runtime.host.capsule import Capsule, Launch, bare_capsule, load_capsule
 from capsule_runtime.host.clock import new_id
 from capsule_runtime.host.rows import ContextRow
 from capsule_runtime.host.state import default_state
@@ -36,7 +36,8 @@ _WORKDIR_HINT = "Name one with --workdir."
 class RunRequest:
     """What to run, on what, and how far to trust it."""
 
-    capsule: Path
+    capsule: Path | None
+    """The folder of a capsule; None for a harness as it is, which *driver* names."""
     message: Message
     workdir: Path
     context: str | None = None
@@ -59,27 +60,31 @@ class RunRequest:
     """What the run may spend; the lower of these and the manifest's hold."""
     on_permission: Wish | None = None
     """What the harness is told when it asks whether it may use a tool; the strictest wish holds."""
+    driver: str | None = None
+    """Whose harness is run as it is, without a capsule: with every default, and no grants."""
 
     @classmethod
     def of(
         cls,
-        capsule: str | Path,
+        capsule: str | Path | None,
         task: str,
         *,
+        driver: str | None = None,
         workdir: str | Path = ".",
         context: str | None = None,
         containment: str | None = None,
         ceilings: Ceilings = NO_CEILINGS,
     ) -> Self:
-        """Return the request to give *task*, in plain words, to *capsule*."""
+        """Return the request to give *task*, in plain words, to *capsule* or *driver*'s harness."""
         message = Message(new_id("msg"), (TextPart(task),))
         return cls(
-            Path(capsule),
+            None if capsule is None else Path(capsule),
             message,
             Path(workdir),
             context,
             containment=containment,
             ceilings=ceilings,
+            driver=driver,
         )
 
 
@@ -145,9 +150,9 @@ def check_request(
 
 def read_request(request: RunRequest, day: DayCeilings = NO_DAY) -> Draft:
     """Read the capsule of *request*, and check what needs no grants. Raises as `check_request`."""
-    capsule = load_capsule(request.capsule)
-    check_names(request.env, by_caller=True)
     workdir = _workdir(request.workdir)
+    capsule = _capsule(request, workdir)
+    check_names(request.env, by_caller=True)
     limits = _lowered(capsule.manifest.limits.in_units(), request)
     usage = capsule.driver.describe().usage
     terms = terms_of(capsule.manifest.spend.ceilings(), request.ceilings, day, usage)
@@ -231,6 +236,16 @@ def _lowered(limits: dict[str, float], request: RunRequest) -> dict[str, float]:
             )
     wished = {name: wish for name, (wish, _) in wishes.items() if wish is not None}
     return {name: min(limit, wished.get(name, limit)) for name, limit in limits.items()}
+
+
+def _capsule(request: RunRequest, workdir: Path) -> Capsule:
+    """Return the capsule that is meant. One that is no folder may read what it works on, no more."""
+    if request.capsule is not None and request.driver is None:
+        return load_capsule(request.capsule)
+    if request.capsule is None and request.driver is not None:
+        return bare_capsule(request.driver, workdir)
+    what = "a capsule or a driver is to be named: one, and not both"
+    raise UsageError("E-USE-035", what, "Name the folder of a capsule, or a driver with --driver.")
 
 
 def _workdir(given: Path) -> Path:

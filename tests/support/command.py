@@ -117,6 +117,17 @@ class Command:
         (folder / "harness.sh").write_text(harness)
         return str(folder)
 
+    def install(self, name: str, script: str) -> Path:
+        """Put the shell script *script* on PATH as the program *name*, and return it."""
+        programs = self.folder / "programs" / "bin"
+        programs.mkdir(parents=True, exist_ok=True)
+        program = programs / name
+        program.write_text(f"#!/bin/sh\n{script}")
+        program.chmod(0o755)
+        if str(programs) not in self.env["PATH"]:
+            self.env["PATH"] = f"{programs}:{self.env['PATH']}"
+        return program
+
     def cue(self) -> Path:
         """Make the fifo that `ON_CUE` reads."""
         path = self.folder / "cue"

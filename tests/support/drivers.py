@@ -143,6 +143,20 @@ class DeafDriver(JsonlDriver):
         return None
 
 
+class GreeterDriver(JsonlDriver):
+    """The driver of a program that is installed on its own, and speaks the native protocol."""
+
+    def describe(self) -> Description:
+        return replace(
+            super().describe(),
+            harness="The Greeter",
+            command=("greeter",),
+            version_args=("--version",),
+            tested_versions=("1.2.3",),
+            install="apt-get install greeter",
+        )
+
+
 class RememberingDriver(JsonlDriver):
     """The native driver; it remembers every line it got, and hands them to the next launch."""
 
@@ -169,6 +183,7 @@ def install_drivers(folder: Path) -> str:
         "late-metering = support.drivers:LateMeteringDriver\n"
         "unmetered = support.drivers:UnmeteredDriver\n"
         "deaf = support.drivers:DeafDriver\n"
+        "greeter = support.drivers:GreeterDriver\n"
         "remembering = support.drivers:RememberingDriver\n"
     )
     return str(folder)

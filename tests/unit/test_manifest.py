@@ -161,6 +161,7 @@ def test_every_key_is_read() -> None:
             containment="advisory",
         ),
         spend=Spending("1.50", 20_000, 10, 0, "allow"),
+        interaction=Interaction("fail"),
     )
 
 

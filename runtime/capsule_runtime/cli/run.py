@@ -33,10 +33,11 @@ from capsule_runtime.request import RunRequest
 class _Given(NamedTuple):
     """The options and arguments as they were given."""
 
-    capsule: str
+    capsule: str | None
     dash: str | None
     task: str | None
     task_file: str | None
+    driver: str | None
     inputs: tuple[str, ...]
     workdir: str
     format: str
@@ -83,10 +84,16 @@ _AMOUNT = click.IntRange(0, MOST)
     cls=_RunCommand,
     epilog="Example: capsule run ./code-review --task 'review the last commit' --timeout 15m",
 )
-@click.argument("capsule", metavar="CAPSULE", callback=not_empty)
+@click.argument("capsule", required=False, metavar="CAPSULE", callback=not_empty)
 @click.argument("dash", required=False, metavar="[-]")
 @click.option("--task", metavar="TEXT", help="What is to be done; - reads it from stdin.")
 @click.option("--task-file", callback=not_empty, metavar="FILE", help="A file that holds the task.")
+@click.option(
+    "--driver",
+    callback=not_empty,
+    metavar="NAME",
+    help="Run this driver's harness as it is, without a capsule. `capsule drivers` lists them.",
+)
 @click.option(
     "--input",
     "inputs",
@@ -196,7 +203,7 @@ def run_command(ctx: click.Context, /, **options: Any) -> int:
     The answer goes to stdout, everything else to stderr; the exit status tells how the run ended.
     Ctrl-C interrupts the run, a second one kills it. Words after -- go to the harness.
     """
-    given = _Given(**options)
+    given = _without_capsule(_Given(**options))
     _check(ctx, given)
     request = _request(given, ctx.meta["harness_words"])
     if given.explain:
@@ -213,8 +220,22 @@ def run_command(ctx: click.Context, /, **options: Any) -> int:
     return leave_running(request, wishes) if given.detach else run_here(request, wishes)
 
 
+def _without_capsule(given: _Given) -> _Given:
+    """Take the first word for what it is where a driver stands for the capsule."""
+    if given.driver and given.capsule == STDIN and given.dash is None:
+        return given._replace(capsule=None, dash=STDIN)
+    return given
+
+
 def _check(ctx: click.Context, given: _Given) -> None:
     """Refuse what no single option can tell to be wrong."""
+    if given.capsule is None and given.driver is None:
+        ctx.fail("missing argument 'CAPSULE', or a driver with --driver")
+    if given.capsule is not None and given.driver is not None:
+        ctx.fail(
+            f"--driver {given.driver} runs a harness without a capsule, and {given.capsule!r} is one;"
+            " a capsule names its own driver"
+        )
     if given.dash not in (None, STDIN):
         ctx.fail(
             f"unexpected word {given.dash!r}; a task is given with --task, "
@@ -230,8 +251,9 @@ def _check(ctx: click.Context, given: _Given) -> None:
 
 def _request(given: _Given, harness_words: tuple[str, ...]) -> RunRequest:
     """Build the request; this may read stdin."""
-    capsule, workdir = to_absolute(given.capsule), to_absolute(given.workdir)
-    check_words([str(capsule), str(workdir)])
+    capsule = None if given.capsule is None else to_absolute(given.capsule)
+    workdir = to_absolute(given.workdir)
+    check_words([str(capsule or ""), str(workdir)])
     task = STDIN if given.dash else given.task
     return RunRequest(
         capsule=capsule,
@@ -254,4 +276,5 @@ def _request(given: _Given, harness_words: tuple[str, ...]) -> RunRequest:
             given.on_unmetered,
         ),
         on_permission=given.on_permission,
+        driver=given.driver,
     )

@@ -25,7 +25,7 @@ def offer_trust(request: RunRequest) -> None:
         CapsuleError: the run would be refused; the answer was not yes.
     """
     draft = read_request(request)
-    if not draft.asks:
+    if request.capsule is None or not draft.asks:
         return
     try:
         grant(draft)

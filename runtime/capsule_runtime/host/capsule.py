@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import shutil
 import stat
 from collections.abc import Mapping
@@ -14,7 +15,13 @@ from msgspec import Struct
 from capsule_runtime.core.sandbox_plan import WallPlan
 from capsule_runtime.driver import Driver, LaunchPlan, LaunchRequest, find_driver
 from capsule_runtime.errors import CapsuleError, HarnessError, ManifestError, UsageError
-from capsule_runtime.manifest import MANIFEST_NAME, Manifest, convert_config, parse_manifest
+from capsule_runtime.manifest import (
+    MANIFEST_NAME,
+    Harness,
+    Manifest,
+    convert_config,
+    parse_manifest,
+)
 from capsule_runtime.messages import Message
 
 AGENT_PATH = Path(__file__).parents[1] / "agent"
@@ -91,6 +98,25 @@ def load_capsule(folder: Path) -> Capsule:
     except (OSError, ValueError) as exc:
         raise ManifestError("E-MAN-005", f"{path} cannot be read: {exc}") from exc
     return ready_capsule(folder, parse_manifest(text, str(path)), text)
+
+
+def bare_capsule(driver: str, folder: Path) -> Capsule:
+    """Return a capsule with the harness of *driver* as it is, as if it lay in *folder*.
+
+    Raises:
+        HarnessError: the driver is not installed.
+        UsageError: E-USE-036, it has no harness of its own.
+    """
+    # A capsule's name follows rules that the name of anybody's driver need not.
+    name = re.sub(r"[^a-z0-9._-]", "-", driver.lower()).lstrip("._-")[:64] or "harness"
+    capsule = ready_capsule(folder, Manifest(name, Harness(driver)))
+    if not capsule.driver.describe().command:
+        raise UsageError(
+            "E-USE-036",
+            f"the driver {driver!r} has no harness of its own to run",
+            "Write a capsule that names the command: `capsule init DIR` writes one to start from.",
+        )
+    return capsule
 
 
 def ready_capsule(folder: Path, manifest: Manifest, text: str = "") -> Capsule:

@@ -6,13 +6,14 @@ import json
 import signal
 import subprocess
 import uuid
-from collections.abc import Callable, Generator, Mapping
+from collections.abc import Callable, Generator, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 from typing import Any
 
+from capsule_runtime.core.log import Record
 from support.command import ADVISORY, PROGRAM, Done, Process
 from support.live.island import Island
 from support.live.kits import Kit
@@ -25,6 +26,7 @@ COUNTED = (
     "cache_write_tokens",
     "reasoning_tokens",
 )
+"""What is compared; nobody here serves writes to the cache that last an hour."""
 Counts = dict[str, int]
 
 
@@ -130,6 +132,11 @@ class Rig:
         with self.started(task, *words, capsule=capsule, env=env) as going:
             return going.ended()
 
+    def run_without_key(self, task: str) -> Done:
+        """Run *task* with nothing that leads to the mock."""
+        words = ("--task", task, "--workdir", str(self.workdir), *ADVISORY)
+        return self.capsule_command("run", self.capsule(), *words)
+
     def asked(self) -> list[dict[str, Any]]:
         """Return what the mock wrote down of this rig's requests."""
         return self._island.asked(self.key)
@@ -138,6 +145,19 @@ class Rig:
         """Return the usage of each answer that the mock gave whole, in our terms."""
         done = [line for line in self.asked() if line["at"] == "answered"]
         return [line["usage"] for line in done if line["usage"] is not None]
+
+    @contextmanager
+    def followed(self, run: str) -> Generator[Iterator[dict[str, Any]]]:
+        """Follow the whole log of *run*."""
+        words = ("logs", run, "--facts", "--json", "--follow")
+        with subprocess.Popen(
+            [PROGRAM, *words], env=self._env, stdout=subprocess.PIPE, bufsize=0
+        ) as popen:
+            assert popen.stdout is not None
+            try:
+                yield map(json.loads, popen.stdout)
+            finally:
+                popen.kill()
 
     def facts(self, run: str) -> list[dict[str, Any]]:
         """Return the whole log of *run*."""
@@ -178,6 +198,23 @@ class Going(Process):
             return words in text
 
         self.until(has_words)
+
+    def until_fact(self, is_it: Callable[[dict[str, Any]], bool]) -> dict[str, Any]:
+        """Follow the log, not the frames, up to an entry of which *is_it* is true."""
+        with self._rig.followed(self.run) as entries:
+            for entry in entries:
+                if is_it(entry):
+                    return entry
+        raise AssertionError("it ended before that")
+
+    def until_said(self, kind: str) -> dict[str, Any]:
+        """Follow the log up to an event of *kind*, and return that."""
+
+        def is_it(entry: dict[str, Any]) -> bool:
+            return entry.get("fact") == "said" and entry["event"]["type"] == kind
+
+        event: dict[str, Any] = self.until_fact(is_it)["event"]
+        return event
 
     def pid_of_harness(self) -> int:
         """Return the pid of the harness's own process."""
@@ -224,9 +261,18 @@ class Ended:
 
     @property
     def usage(self) -> list[Counts]:
-        """Return each report of usage, without what names it."""
+        """Return what each call was said to have used; `counted` has the totals as well."""
         reports = [event for event in self.events if event["type"] == "usage"]
-        return [{name: one[name] for name in COUNTED if name in one} for one in reports]
+        calls = [one for one in reports if one.get("scope", "call") == "call"]
+        return [{name: one[name] for name in COUNTED if name in one} for one in calls]
+
+    @property
+    def counted(self) -> Counts:
+        """Return what the run has on its account in the end: totals too, and nothing twice."""
+        lines = [json.dumps(fact).encode() + b"\n" for fact in self.facts]
+        used = Record.fold(lines).usage.total
+        counts = {name: getattr(used, name) for name in sorted(COUNTED)}
+        return {name: count for name, count in counts.items() if count is not None}
 
     @property
     def failure(self) -> str | None:

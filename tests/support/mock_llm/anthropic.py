@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from support.mock_llm.dialect import Event, words_of
-from support.mock_llm.plan import RESULT, Answer, Asked, Call, Json, Role, Say, Served, Step, Think
+from support.mock_llm.plan import Answer, Asked, Call, Json, Role, Say, Served, Step, Think
 
 _STOPS = {
     "stop": "end_turn",
@@ -31,7 +31,10 @@ class Anthropic:
         for message in body.get("messages") or ():
             content: Any = message.get("content")
             parts: list[Json] = [] if isinstance(content, str) else content
-            messages += [RESULT for part in parts if part.get("type") == "tool_result"]
+            for part in parts:
+                if part.get("type") == "tool_result":
+                    # Words of the user may come in what a tool gave, too.
+                    messages.append(("tool", words_of(part.get("content"))))
             if words := words_of(content).strip():
                 messages.append((message["role"], words))
         tools: dict[str, Json] = {

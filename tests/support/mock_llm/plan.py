@@ -127,7 +127,7 @@ def answer_to(asked: Asked) -> Answer:
     if not asked.tools:
         return Answer(scenario, (Say(_aside(asked)),), is_side=True)
     results = sum(role == "tool" for role, _ in asked.messages[since:])
-    steered = [text for role, text in asked.messages if role == "user" and _MARK in text]
+    steered = [text for role, text in asked.messages if role in ("user", "tool") and _MARK in text]
     if scenario in ("loop", "steer"):
         if steered:
             return Answer(scenario, (Say("I saw: " + steered[-1][-80:]),))

@@ -1,0 +1,278 @@
+"""Claude Code: `claude -p` with stream-json both ways, measured with 2.1.332.
+
+The task, words to steer by, interrupts and answers to permission prompts are lines on stdin; stdin
+stays open, and its end lets the harness leave. What each call used stands in `message_delta`; the
+numbers on `assistant` lines are placeholders. `result` tells what all calls of the turn used, hidden
+ones too: as a total, so nothing counts twice.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import ClassVar, assert_never
+
+import msgspec
+from msgspec import UNSET, Struct
+
+from capsule_drivers.claude_endings import failure_of, failure_of_exit
+from capsule_drivers.claude_launch import ClaudeCodeConfig, control, line_of, plan, user_line
+from capsule_drivers.claude_usage import Account, named
+from capsule_drivers.stream_json import (
+    Answer as Words,
+)
+from capsule_drivers.stream_json import (
+    AssistantLine,
+    Block,
+    BlockDelta,
+    ControlRequest,
+    ControlResponse,
+    Line,
+    MessageDelta,
+    MessageStart,
+    Result,
+    StreamEvent,
+    SystemLine,
+    UserLine,
+    is_deep,
+    read_block,
+    read_line,
+)
+from capsule_runtime import (
+    Ack,
+    Answer,
+    Decision,
+    Description,
+    Event,
+    Exit,
+    LaunchPlan,
+    LaunchRequest,
+    Note,
+    Permission,
+    Refused,
+    Retrying,
+    Said,
+    Send,
+    Session,
+    Steered,
+    Text,
+    TextDelta,
+    Thinking,
+    ThinkingDelta,
+    ToolCall,
+    ToolResult,
+    TurnEnd,
+    TurnFailed,
+)
+
+_NOTE_BYTES = 4096
+_PROBLEM_CHARACTERS = 200
+_SYNTHETIC = "<synthetic>"
+_TOO_DEEP = "(not shown: it nests deeper than 128 levels)"
+
+
+class ClaudeCodeDriver:
+    """Drive Claude Code."""
+
+    Config: ClassVar[type[Struct]] = ClaudeCodeConfig
+
+    def __init__(self) -> None:
+        self._session: Session | None = None
+        self._account = Account()
+        self._open_tools: dict[str, str] = {}
+        self._asked: dict[str, object] = {}
+        """The input of each tool that waits for a permission, by request."""
+        self._waiting: set[str] = set()
+        """Steered words that the harness has not taken yet."""
+        self._result: str | None = None
+        self._error: str | None = None
+        self._is_stopping = False
+
+    def describe(self) -> Description:
+        return Description(
+            harness="Claude Code",
+            command=("claude",),
+            version_args=("--version",),
+            tested_versions=("2.1.332",),
+            install="npm install -g @anthropic-ai/claude-code",
+            keys=("ANTHROPIC_API_KEY", "ANTHROPIC_AUTH_TOKEN", "CLAUDE_CODE_OAUTH_TOKEN"),
+            streams_text=True,
+            usage="per-call",
+            resumes=True,
+            steers=True,
+            asks_permission=True,
+        )
+
+    def launch(self, request: LaunchRequest) -> LaunchPlan:
+        return plan(request)
+
+    def receive(self, lines: bytes) -> Sequence[Said]:
+        said = list[Said]()
+        if (found := read_block(lines)) is None:
+            for line in lines.split(b"\n"):
+                if line.strip():
+                    self._hear_alone(line, said)
+            return said
+        for value in found:
+            self._hear(value, said)
+        return said
+
+    def interrupt(self) -> Send | None:
+        self._is_stopping = True
+        asked = {"subtype": "interrupt"}
+        return line_of({"type": "control_request", "request_id": "interrupt", "request": asked})
+
+    def steer(self, id: str, text: str) -> Send | None:
+        self._waiting.add(id)
+        return Send(user_line(id, [{"type": "text", "text": text}]))
+
+    def answer(self, id: str, decision: Decision) -> Send | None:
+        wanted = self._asked.pop(id, None)
+        match decision:
+            case Refused(_, message):
+                verdict: object = {"behavior": "deny", "message": message}
+            case Answer("deny" | False):
+                verdict = {"behavior": "deny", "message": "the user said no"}
+            case Ack() | Answer():
+                verdict = {"behavior": "allow", "updatedInput": wanted}
+            case _:
+                assert_never(decision)
+        return line_of(control({"subtype": "success", "request_id": id, "response": verdict}))
+
+    def ended(self, exit: Exit) -> Sequence[Event]:
+        return [*self._account.close(), *self._close_tools(), failure_of_exit(exit)]
+
+    def _hear_alone(self, line: bytes, said: list[Said]) -> None:
+        """Read one line of a block of which some line needs care."""
+        try:
+            value = read_line(line)
+        except (msgspec.DecodeError, RecursionError) as exc:
+            problem = str(exc)[:_PROBLEM_CHARACTERS]
+            shown = line[:_NOTE_BYTES].decode("utf-8", "replace")
+            said.append(Note(f"a line that is no event ({problem}): {shown}"))
+            if b'"message_delta"' in line or b'"message_start"' in line:
+                said.append(self._account.unread())
+            return
+        self._hear(value, said)
+
+    def _hear(self, line: Line, said: list[Said]) -> None:
+        match line:
+            case StreamEvent(event, parent, answer):
+                if type(event) is BlockDelta:
+                    if parent is None:
+                        if event.delta.text:
+                            said.append(TextDelta(event.delta.text))
+                        elif event.delta.thinking:
+                            said.append(ThinkingDelta(event.delta.thinking))
+                elif type(event) is MessageStart:
+                    said += self._account.begin(parent, event.message)
+                elif type(event) is MessageDelta:
+                    said.append(self._account.count(parent, answer, event))
+            case AssistantLine():
+                self._assistant(line, said)
+            case UserLine():
+                self._user(line, said)
+            case SystemLine():
+                self._system(line, said)
+            case ControlRequest(id, asking):
+                self._ask(id, asking.subtype, asking.tool_name, asking.input, said)
+            case ControlResponse(told):
+                if told.subtype == "error":
+                    said.append(Note(f"Claude Code refused {told.request_id}: {told.error}"))
+            case Result():
+                if line.uuid is None or line.uuid != self._result:
+                    self._result = line.uuid
+                    self._end(line, said)
+            case _:
+                pass
+
+    def _assistant(self, line: AssistantLine, said: list[Said]) -> None:
+        message = line.message
+        if message.model == _SYNTHETIC:
+            self._error = line.error or self._error
+            said.append(Note(f"Claude Code says in the model's place: {_text_of(message)}"))
+            return
+        for block in _blocks(message):
+            if block.type == "tool_use" and block.id:
+                self._open_tools[block.id] = name = block.name or "unknown"
+                said.append(ToolCall(block.id, name, _shown(block.input), message.id))
+            elif line.parent_tool_use_id is not None:
+                continue  # a sub-agent's words are no part of the answer
+            elif block.type == "text" and block.text:
+                said.append(Text(block.text, message.id))
+            elif block.type == "thinking" and block.thinking:
+                said.append(Thinking(block.thinking, message.id))
+
+    def _user(self, line: UserLine, said: list[Said]) -> None:
+        if line.is_replay and line.uuid in self._waiting:
+            self._waiting.discard(line.uuid)
+            said.append(Steered(line.uuid))
+        for block in _blocks(line.message):
+            if block.type == "tool_result" and block.tool_use_id:
+                name = self._open_tools.pop(block.tool_use_id, None)
+                content = _shown(block.content)
+                said.append(ToolResult(block.tool_use_id, name, content, block.is_error))
+
+    def _system(self, line: SystemLine, said: list[Said]) -> None:
+        if line.subtype == "init" and line.session_id:
+            model = named(line.model) if line.model else None
+            self._account.model = line.model
+            session = Session(line.session_id, model, line.api_key_source)
+            if session != self._session:  # it comes again with every turn
+                self._session = session
+                said.append(session)
+        elif line.subtype == "api_retry":
+            status = "" if line.error_status is None else f" (HTTP {line.error_status})"
+            delay = None if line.retry_delay_ms is None else line.retry_delay_ms / 1000
+            reason = f"{line.error or 'unknown'}{status}"
+            said.append(Retrying(line.attempt or 1, reason, line.max_retries, delay))
+        elif line.subtype == "informational" and isinstance(line.content, str):
+            said.append(Note(line.content))
+
+    def _ask(self, id: str, subtype: str, tool: str, input: object, said: list[Said]) -> None:
+        if subtype == "can_use_tool":
+            self._asked[id] = input
+            said.append(Permission(id, tool, _shown(input), ["allow", "deny"]))
+            return
+        # It waits for an answer to everything it asks.
+        error = {"subtype": "error", "request_id": id, "error": f"{subtype} is not supported"}
+        said += [Note(f"Claude Code asked for {subtype}, and was refused"), line_of(control(error))]
+
+    def _end(self, result: Result, said: list[Said]) -> None:
+        said += self._account.close()
+        said += self._account.add_up(result)
+        failure = failure_of(result, self._error)
+        if failure is None and self._waiting and not self._is_stopping:
+            return  # the words that wait get a turn of their own
+        said += self._close_tools()
+        if failure is None:
+            said.append(TurnEnd(result.result or "", _data(result)))
+        else:
+            said.append(TurnFailed(*failure))
+
+    def _close_tools(self) -> list[Event]:
+        """End the tools that were cut off: nobody else will."""
+        open_tools, self._open_tools = self._open_tools, {}
+        return [
+            ToolResult(id, name, "interrupted", is_error=True) for id, name in open_tools.items()
+        ]
+
+
+def _blocks(message: Words) -> Sequence[Block]:
+    return () if isinstance(message.content, str) else message.content
+
+
+def _text_of(message: Words) -> str:
+    words = [block.text for block in _blocks(message) if block.text]
+    return " ".join(words)[:_NOTE_BYTES] or "nothing"
+
+
+def _shown(value: object) -> object:
+    return _TOO_DEEP if is_deep(value) else value
+
+
+def _data(result: Result) -> object:
+    return (
+        result.structured_output
+        if result.structured_output is UNSET
+        else _shown(result.structured_output)
+    )

@@ -1,0 +1,280 @@
+"""The lines of Anthropic's stream-json, as values: what Claude Code prints, and those who copied it.
+
+Fields that nobody needs are skipped, and every field may be missing.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from typing import cast
+
+import msgspec
+from msgspec import UNSET, Struct, UnsetType
+
+DEPTH = 128
+"""How many brackets may stand in one another: whoever reads the log must be able to decode it."""
+
+
+class Hour(Struct, frozen=True, gc=False):
+    """How long what was written to the cache is kept."""
+
+    ephemeral_1h_input_tokens: int | None = None
+
+
+class Details(Struct, frozen=True, gc=False):
+    """What the output was made of."""
+
+    thinking_tokens: int | None = None
+
+
+class Tokens(Struct, frozen=True, gc=False):
+    """What an answer used: cached input stands beside `input_tokens`."""
+
+    input_tokens: int | None = None
+    output_tokens: int | None = None
+    cache_creation_input_tokens: int | None = None
+    cache_read_input_tokens: int | None = None
+    cache_creation: Hour | None = None
+    output_tokens_details: Details | None = None
+
+
+class Delta(Struct, frozen=True, gc=False):
+    """A fragment of a block, or, in `message_delta`, how the answer ended."""
+
+    type: str | None = None
+    text: str | None = None
+    thinking: str | None = None
+    stop_reason: str | None = None
+
+
+class Block(Struct, frozen=True):
+    """A part of a message: words, a thought, a call of a tool, or what one gave."""
+
+    type: str = ""
+    text: str | None = None
+    thinking: str | None = None
+    id: str | None = None
+    name: str | None = None
+    input: object = None
+    tool_use_id: str | None = None
+    content: object = None
+    is_error: bool | None = None
+
+
+class Answer(Struct, frozen=True):
+    """A message of the model or of the user, whole or as it begins."""
+
+    id: str | None = None
+    model: str | None = None
+    content: list[Block] | str = ""
+    usage: Tokens | None = None
+
+
+class MessageStart(Struct, frozen=True, tag="message_start"):
+    message: Answer = Answer()
+
+
+class MessageDelta(Struct, frozen=True, tag="message_delta", gc=False):
+    delta: Delta = Delta()
+    usage: Tokens | None = None
+
+
+class BlockDelta(Struct, frozen=True, tag="content_block_delta", gc=False):
+    delta: Delta = Delta()
+
+
+class BlockStart(Struct, frozen=True, tag="content_block_start", gc=False): ...
+
+
+class BlockStop(Struct, frozen=True, tag="content_block_stop", gc=False): ...
+
+
+class MessageStop(Struct, frozen=True, tag="message_stop", gc=False): ...
+
+
+class Ping(Struct, frozen=True, tag="ping", gc=False): ...
+
+
+ApiEvent = MessageStart | MessageDelta | BlockDelta | BlockStart | BlockStop | MessageStop | Ping
+
+
+class StreamEvent(Struct, frozen=True, tag="stream_event"):
+    """An event of the model's answer, as the API sent it."""
+
+    event: ApiEvent
+    parent_tool_use_id: str | None = None
+    api_message_id: str | None = None
+
+
+class AssistantLine(Struct, frozen=True, tag="assistant"):
+    """A whole block of the model's answer, or what the harness says in its place."""
+
+    message: Answer = Answer()
+    parent_tool_use_id: str | None = None
+    error: str | None = None
+
+
+class UserLine(Struct, frozen=True, tag="user"):
+    """What tools gave, or words that went into the conversation."""
+
+    message: Answer = Answer()
+    parent_tool_use_id: str | None = None
+    uuid: str | None = None
+    is_replay: bool = msgspec.field(name="isReplay", default=False)
+
+
+class SystemLine(Struct, frozen=True, tag="system"):
+    """News of the harness itself, told apart by `subtype`."""
+
+    subtype: str = ""
+    session_id: str | None = None
+    model: str | None = None
+    api_key_source: str | None = msgspec.field(name="apiKeySource", default=None)
+    attempt: int | None = None
+    max_retries: int | None = None
+    retry_delay_ms: float | None = None
+    error_status: int | None = None
+    error: str | None = None
+    content: object = None
+
+
+class Asking(Struct, frozen=True):
+    """What the harness wants to know; `can_use_tool` is the common case."""
+
+    subtype: str = ""
+    tool_name: str = ""
+    input: object = None
+
+
+class ControlRequest(Struct, frozen=True, tag="control_request"):
+    """A question of the harness, which waits for the answer."""
+
+    request_id: str = ""
+    request: Asking = Asking()
+
+
+class Told(Struct, frozen=True):
+    subtype: str = ""
+    request_id: str | None = None
+    error: str | None = None
+
+
+class ControlResponse(Struct, frozen=True, tag="control_response"):
+    """The answer to a question of ours, or an echo of one we gave."""
+
+    response: Told = Told()
+
+
+class ModelUsage(Struct, frozen=True, rename="camel", gc=False):
+    """What one model used in a turn, hidden calls and sub-agents included."""
+
+    input_tokens: int | None = None
+    output_tokens: int | None = None
+    cache_read_input_tokens: int | None = None
+    cache_creation_input_tokens: int | None = None
+    cache_creation_ephemeral_1h_input_tokens: int | None = msgspec.field(
+        name="cacheCreationEphemeral1hInputTokens", default=None
+    )
+    cost_usd: float | None = msgspec.field(name="costUSD", default=None)
+
+
+class Result(Struct, frozen=True, tag="result"):
+    """The end of a turn."""
+
+    subtype: str = ""
+    is_error: bool | None = None
+    terminal_reason: str | None = None
+    stop_reason: str | None = None
+    api_error_status: int | None = None
+    api_error: str | None = None
+    result: str | None = None
+    errors: list[str] | None = None
+    structured_output: object | UnsetType = UNSET
+    usage: Tokens | None = None
+    since: Mapping[str, ModelUsage] | None = msgspec.field(
+        name="model_usage_since_last_result", default=None
+    )
+    uuid: str | None = None
+
+
+class Lifecycle(Struct, frozen=True, tag="command_lifecycle", gc=False): ...
+
+
+class KeepAlive(Struct, frozen=True, tag="keep_alive", gc=False): ...
+
+
+class ToolProgress(Struct, frozen=True, tag="tool_progress", gc=False): ...
+
+
+class RateLimit(Struct, frozen=True, tag="rate_limit_event", gc=False): ...
+
+
+class ControlCancel(Struct, frozen=True, tag="control_cancel_request", gc=False): ...
+
+
+Line = (
+    StreamEvent
+    | AssistantLine
+    | UserLine
+    | SystemLine
+    | ControlRequest
+    | ControlResponse
+    | Result
+    | Lifecycle
+    | KeepAlive
+    | ToolProgress
+    | RateLimit
+    | ControlCancel
+)
+"""Every line that is known."""
+
+_lines = msgspec.json.Decoder(Line)
+_HALF = re.compile(rb"\\u[dD][89a-fA-F]")
+_ESCAPE = re.compile(rb"\\(?:u[dD][89abAB]..\\u[dD][c-fC-F]..|(u[dD][89a-fA-F][0-9a-fA-F]{2})|.)")
+"""An escape in JSON text; its group is there if it stands for half a character."""
+
+
+def read_block(lines: bytes) -> list[Line] | None:
+    """Return the values of *lines* if each line is one; None when a line needs care."""
+    try:
+        found = _lines.decode_lines(lines)
+    except (msgspec.DecodeError, RecursionError):
+        return None
+    # decode_lines sees values, not lines. Between two lines that hold one object each stands
+    # "}\n{", and inside an object it cannot.
+    return found if len(found) == lines.count(b"\n") == lines.count(b"}\n{") + 1 else None
+
+
+def read_line(line: bytes) -> Line:
+    """Return the value of *line*; half a character becomes U+FFFD.
+
+    Raises:
+        msgspec.DecodeError, RecursionError: it is none that is known.
+    """
+    try:
+        return _lines.decode(line)
+    except msgspec.DecodeError:
+        if not _HALF.search(line):
+            raise
+        return _lines.decode(_ESCAPE.sub(_whole, line))
+
+
+def is_deep(value: object) -> bool:
+    """Tell whether *value* nests deeper than `DEPTH` levels, too deep to be passed on."""
+    level = [value]
+    for _ in range(DEPTH + 1):  # the heart of the value lies behind its last bracket
+        inner: list[object] = []
+        for one in level:
+            if isinstance(one, dict):
+                inner.extend(cast("dict[str, object]", one).values())
+            elif isinstance(one, list):
+                inner.extend(cast("list[object]", one))
+        if not inner:
+            return False
+        level = inner
+    return True
+
+
+def _whole(match: re.Match[bytes]) -> bytes:
+    return rb"\ufffd" if match[1] else match[0]

@@ -1,0 +1,215 @@
+"""Claude Code itself."""
+
+from __future__ import annotations
+
+import os
+import signal
+
+import pytest
+
+from support.live.rig import Going, Rig, total
+
+KIT = "claude-code"
+DONE = ("completed", "completed", 0)
+INTERRUPTED = ("canceled", "interrupted", 130)
+
+
+def test_a_plain_answer(rig: Rig) -> None:
+    ended = rig.run("Please MOCK:plain")
+
+    assert ended.outcome == DONE
+    assert ended.text == "Hello from the mock. Turn done."
+    assert ended.result["response"] == "Hello from the mock. Turn done."
+    assert ended.usage == rig.served()
+    assert ended.counted == total(rig.served())
+
+
+def test_a_tool_that_runs(rig: Rig) -> None:
+    ended = rig.run("Please MOCK:tool")
+
+    assert ended.outcome == DONE
+    (call,) = [event for event in ended.events if event["type"] == "tool-call"]
+    (artifact,) = [frame for frame in ended.frames if frame["type"] == "artifact"]
+    assert (call["name"], artifact["tool_call_id"]) == ("Bash", call["id"])
+    assert (artifact["content"], artifact["is_error"]) == ("hi\noops", False)
+    assert (rig.workdir / "ran.txt").exists()
+    assert ended.result["turns"] == 2
+    assert ended.usage == rig.served()
+    assert ended.counted == total(rig.served())
+
+
+def test_tools_at_the_same_time(rig: Rig) -> None:
+    ended = rig.run("Please MOCK:multi")
+
+    assert ended.outcome == DONE
+    artifacts = [frame for frame in ended.frames if frame["type"] == "artifact"]
+    assert [frame["is_error"] for frame in artifacts] == [False, True, False]
+    assert ended.usage == rig.served()
+    assert ended.counted == total(rig.served())
+
+
+def test_ctrl_c_while_it_streams(rig: Rig) -> None:
+    with rig.started("Please MOCK:slow") as going:
+        going.until_text("w5 ")
+        going.interrupt()
+        ended = going.ended()
+
+    assert ended.outcome == INTERRUPTED
+    assert ended.events[-1]["type"] == "turn-failed"  # it left by itself
+    (cut_off,) = ended.usage
+    assert cut_off == begun(rig)
+    # What it had written of the answer it counts itself; nobody served that number.
+    assert {**ended.counted, "output_tokens": 0} == {**cut_off, "output_tokens": 0}
+    assert ended.counted["output_tokens"] > 1
+
+
+def test_ctrl_c_while_a_tool_runs(rig: Rig) -> None:
+    with rig.started("Please MOCK:toolhang") as going:
+        until_tool(going)
+        going.interrupt()
+        ended = going.ended()
+
+    assert ended.outcome == INTERRUPTED
+    (artifact,) = [frame for frame in ended.frames if frame["type"] == "artifact"]
+    assert artifact["is_error"] is True
+    assert ended.usage == rig.served()
+    assert ended.counted == total(rig.served())
+
+
+def test_ctrl_c_while_nothing_comes(rig: Rig) -> None:
+    with rig.started("Please MOCK:hang") as going:
+        going.until_text("Partial")
+        going.interrupt()
+        ended = going.ended()
+
+    assert ended.outcome == INTERRUPTED
+    assert ended.usage == [begun(rig)]
+
+
+def test_steered_while_a_tool_runs(rig: Rig) -> None:
+    with rig.started("Please MOCK:loop") as going:
+        until_tool(going)
+        steered = rig.capsule_command("steer", going.run, "STEER please stop now", "--json")
+        ended = going.ended()
+
+    assert steered.status == 0, steered.err
+    assert ended.outcome == DONE
+    assert "I saw: " in ended.result["response"]
+    assert [steer["taken_at"] is not None for steer in ended.result["steers"]] == [True]
+    assert len(rig.served()) < 6  # the loop was left before its end
+    assert ended.usage == rig.served()
+    assert ended.counted == total(rig.served())
+
+
+def test_steered_while_it_writes_its_last_words(rig: Rig) -> None:
+    with rig.started("Please MOCK:slow") as going:
+        going.until_text("w150 ")
+        steered = rig.capsule_command("steer", going.run, "and then MOCK:plain", "--json")
+        ended = going.ended()
+
+    assert steered.status == 0, steered.err
+    assert ended.outcome == DONE
+    assert ended.result["response"] == "Hello from the mock. Turn done."
+    assert [steer["taken_at"] is not None for steer in ended.result["steers"]] == [True]
+    assert ended.usage == rig.served()
+    assert ended.counted == total(rig.served())
+
+
+def test_asking_for_permission(rig: Rig) -> None:
+    ended = rig.run("Please MOCK:touch", capsule=rig.capsule(config={"permissions": "ask"}))
+
+    (asked,) = [event for event in ended.events if event["type"] == "permission"]
+    assert (asked["tool"], asked["input"]["command"]) == ("Bash", "date > touched.txt")
+    assert ended.outcome == DONE
+    assert not (rig.workdir / "touched.txt").exists()  # this version refuses all of them
+    assert ended.usage == rig.served()
+
+
+def test_resumed_in_a_new_process(rig: Rig) -> None:
+    first = rig.run("Please MOCK:plain", "--context", "talk")
+    second = rig.run("Please MOCK:tool", "--context", "talk")
+
+    assert (first.outcome, second.outcome) == (DONE, DONE)
+    assert first.result["session"] == second.result["session"]
+    served = rig.served()
+    assert (first.usage, second.usage) == (served[:1], served[1:])
+    assert second.counted == total(served[1:])
+
+
+def test_a_session_that_is_gone(rig: Rig) -> None:
+    rig.run("Please MOCK:plain", "--context", "talk")
+    for kept in rig.state.rglob(".claude/projects/*/*.jsonl"):
+        kept.unlink()
+
+    ended = rig.run("Please MOCK:plain", "--context", "talk")
+
+    assert ended.outcome[0] == "failed"
+    assert ended.failure == "session-gone"
+    assert "E-RUN-036" in ended.result["message"]
+
+
+@pytest.mark.parametrize(
+    ("status", "kind"), [(400, "other"), (401, "auth"), (429, "rate-limit"), (500, "other")]
+)
+def test_an_error_of_the_api(rig: Rig, status: int, kind: str) -> None:
+    ended = rig.run(f"Please MOCK:http{status}", capsule=rig.capsule(config={"retries": 1}))
+
+    assert ended.outcome == ("failed", kind, 8 if kind == "auth" else 1)
+    assert ended.counted == {}
+    retries = [event for event in ended.events if event["type"] == "retrying"]
+    assert len(retries) == (0 if status == 400 else 1)
+
+
+def test_an_answer_that_is_declined(rig: Rig) -> None:
+    ended = rig.run("Please MOCK:refusal")
+
+    assert ended.outcome == ("failed", "declined", 1)
+    assert ended.usage == rig.served()
+    assert ended.counted == total(rig.served())
+
+
+def test_an_answer_that_is_cut_off_by_its_length(rig: Rig) -> None:
+    ended = rig.run("Please MOCK:maxtok")
+
+    assert ended.outcome == ("failed", "truncated", 1)
+    assert ended.counted == total(rig.served())
+
+
+def test_too_many_turns(rig: Rig) -> None:
+    ended = rig.run("Please MOCK:loop", capsule=rig.capsule(config={"max_turns": 2}))
+
+    assert ended.outcome == ("failed", "max-turns", 1)
+    assert ended.counted == total(rig.served())
+
+
+def test_killed_from_outside(rig: Rig) -> None:
+    with rig.started("Please MOCK:toolhang") as going:
+        until_tool(going)
+        os.kill(going.pid_of_harness(), signal.SIGKILL)
+        ended = going.ended()
+
+    assert ended.outcome[0] == "failed"
+    assert ended.failure == "harness-error"
+    assert ended.usage == rig.served()
+
+
+def test_a_system_prompt_and_a_key_that_is_missing(rig: Rig) -> None:
+    done = rig.run("MOCK:plain", capsule=rig.capsule(system_prompt="Be brief."))
+    refused = rig.run_without_key("MOCK:plain")
+
+    assert done.outcome == DONE
+    assert refused.status == 8
+    assert "ANTHROPIC_API_KEY" in refused.err
+
+
+def until_tool(going: Going) -> None:
+    """Wait until the first answer is over and its tool runs."""
+    going.until_text(".")
+    going.until_said("usage")
+
+
+def begun(rig: Rig) -> dict[str, int]:
+    """Return what of its one answer was known before its end."""
+    (line,) = [line for line in rig.asked() if line["at"] == "answered"]
+    used: dict[str, int] = line["begun"]
+    return used
