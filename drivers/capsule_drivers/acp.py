@@ -30,8 +30,8 @@ Permissions = Literal["ask", "bypass"]
 class AcpConfig(Struct, frozen=True, forbid_unknown_fields=True):
     """`[harness.config]` of an ACP agent."""
 
-    permissions: Permissions = "ask"
-    """`bypass`: the driver says yes to each question, and nobody is asked."""
+    permissions: Permissions = "bypass"
+    """`bypass`: the driver says yes to each question; `ask`: the run's policy answers it."""
     mode: str | None = None
     """The session mode that is set before the task is handed over."""
 

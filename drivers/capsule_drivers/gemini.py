@@ -42,7 +42,7 @@ _SETTINGS: Mapping[str, object] = {
     "general": {
         "enableAutoUpdate": False,
         "enableAutoUpdateNotification": False,
-        "maxAttempts": 3,
+        "maxAttempts": 2,
     },
     "security": {"auth": {"selectedType": "gemini-api-key"}},
 }
@@ -60,8 +60,8 @@ class GeminiConfig(Struct, frozen=True, forbid_unknown_fields=True):
     """`[harness.config]` of Gemini CLI."""
 
     mode: Literal["acp", "stream-json"] = "acp"
-    permissions: Permissions = "ask"
-    """`bypass`: every tool may be used. stream-json can ask nobody: without it, it has no shell."""
+    permissions: Permissions = "bypass"
+    """`ask`: each tool is asked for. stream-json can ask nobody, so there it has no shell then."""
 
 
 class GeminiDriver:

@@ -60,8 +60,8 @@ class OpencodeConfig(Struct, frozen=True, forbid_unknown_fields=True):
     """`[harness.config]` of opencode."""
 
     mode: Literal["acp", "run"] = "acp"
-    permissions: Permissions = "ask"
-    """`bypass`: every tool may be used, and nobody is asked."""
+    permissions: Permissions = "bypass"
+    """`ask`: each tool that changes or runs something is asked for."""
 
 
 class Memory(Struct, frozen=True):
