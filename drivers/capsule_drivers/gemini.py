@@ -70,9 +70,16 @@ class GeminiDriver:
     Config: ClassVar[type[Struct]] = GeminiConfig
 
     def __init__(self) -> None:
+        self._config = GeminiConfig()
         self._streams = False
         self._lines: StreamLines | None = None
         self._dialogue = Dialogue(_usage_of_turn, provider="google")
+
+    def configure(self, config: Struct) -> None:
+        """Take what `[harness.config]` says: what can be done depends on the mode."""
+        assert isinstance(config, GeminiConfig)
+        self._config = config
+        self._streams = config.mode == "stream-json"
 
     def describe(self) -> Description:
         return Description(
@@ -92,16 +99,15 @@ class GeminiDriver:
         )
 
     def launch(self, request: LaunchRequest) -> LaunchPlan:
-        config = request.config
-        assert isinstance(config, GeminiConfig)
-        allows_all = config.permissions == "bypass"
+        self.configure(request.config)
+        allows_all = self._config.permissions == "bypass"
         argv = (*(request.command or self.describe().command), "--skip-trust")
         argv += ("-m", request.model) if request.model else ()
         files = {".gemini/settings.json": msgspec.json.encode(_SETTINGS)}
         if request.system_prompt:
             files[".gemini/GEMINI.md"] = request.system_prompt.encode()
         # session/load does not find the sessions of an earlier process.
-        self._streams = config.mode == "stream-json" or request.session is not None
+        self._streams = self._streams or request.session is not None
         if self._streams:
             self._lines = StreamLines()
             argv += ("-o", "stream-json", *(("--yolo",) if allows_all else ()))

@@ -83,6 +83,11 @@ class OpencodeDriver:
         self._dialogue = Dialogue(self._usage_of_turn, injects=True)
         self._lines: RunLines | None = None
 
+    def configure(self, config: Struct) -> None:
+        """Take what `[harness.config]` says: what can be done depends on the mode."""
+        assert isinstance(config, OpencodeConfig)
+        self._config = config
+
     def describe(self) -> Description:
         runs = self._config.mode == "run"
         return Description(
@@ -101,8 +106,8 @@ class OpencodeDriver:
         )
 
     def launch(self, request: LaunchRequest) -> LaunchPlan:
-        assert isinstance(request.config, OpencodeConfig)
-        self._config = config = request.config
+        self.configure(request.config)
+        config = self._config
         model = _model_of(request)
         command = request.command or self.describe().command
         files = _files_of(request, model, asks=config.permissions == "ask")
