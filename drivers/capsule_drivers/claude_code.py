@@ -130,8 +130,6 @@ class ClaudeCodeDriver:
         match decision:
             case Refused(_, message):
                 verdict: object = {"behavior": "deny", "message": message}
-            case Answer("deny" | False):
-                verdict = {"behavior": "deny", "message": "the user said no"}
             case Ack() | Answer():
                 verdict = {"behavior": "allow", "updatedInput": wanted}
             case _:

@@ -112,6 +112,8 @@ class Attempt:
 
     async def _announce(self, launching: Launching) -> None:
         await self._decider.decide(lambda moment: self._run.record(launching.started, moment))
+        for note in launching.notes:
+            await self._note(note)
 
     async def ask_stop(
         self, reason: Reason, message: str = "", *, grace: float | None = None

@@ -22,6 +22,8 @@ class Launching:
     driver: Driver
     limits: Limits
     started: Callable[[int, str, str], AttemptStarted]
+    notes: tuple[str, ...] = ()
+    """What a person should know of the launch."""
 
     def write_places(self) -> None:
         """Make the folders of the run, and write what its driver wants in them.

@@ -17,7 +17,14 @@ from capsule_runtime.granting import Asks, caveats_of_grants
 from capsule_runtime.host.capsule import Task, plan_launch
 from capsule_runtime.host.state import default_state, places_of
 from capsule_runtime.pricing import PriceBook
-from capsule_runtime.request import Ready, RunRequest, check_tier, read_request, settle
+from capsule_runtime.request import (
+    Ready,
+    RunRequest,
+    check_tier,
+    read_request,
+    settle,
+    with_version,
+)
 from capsule_runtime.settings import day_ceilings, price_book
 
 
@@ -28,6 +35,8 @@ class Plan(Struct, frozen=True):
     version: str
     folder: str
     driver: str
+    harness_version: str | None
+    """Where its driver can tell."""
     argv: tuple[str, ...]
     env: dict[str, str]
     """The names of the variables the harness gets, and where each value comes from."""
@@ -38,7 +47,7 @@ class Plan(Struct, frozen=True):
     grants: Grants
     walls: Containment
     caveats: tuple[str, ...]
-    """What a person should know about the grants. The walls have caveats of their own."""
+    """What a person should know of harness and grants. The walls have caveats of their own."""
     on_permission: Policy
     """What the harness is told when it asks whether it may use a tool."""
     limits: dict[str, float]
@@ -71,6 +80,7 @@ def plan_run(
     ready = settle(read_request(request, day_ceilings() if day is None else day), state)
     if not in_any_tier:
         check_tier(ready.standing)
+    ready = with_version(ready, None)
     terms = ready.terms
     table = (prices or price_book(state)).load() if terms.needs_prices else None
     terms.check(ready.model, table)
@@ -94,6 +104,7 @@ def plan_run(
         version=manifest.version,
         folder=str(capsule.folder),
         driver=manifest.harness.driver,
+        harness_version=ready.installed.version if ready.installed else None,
         argv=launch.argv,
         env={name: _origin(name, ready, launch.plan.env) for name in sorted(launch.env)},
         workdir=str(ready.workdir),
@@ -102,7 +113,7 @@ def plan_run(
         asks=ready.standing.asks,
         grants=ready.grants,
         walls=walls.report,
-        caveats=tuple(caveats_of_grants(ready.standing, ready.env)),
+        caveats=(*ready.notes, *caveats_of_grants(ready.standing, ready.env)),
         on_permission=ready.on_permission,
         limits=ready.limits,
         model=ready.model,

@@ -7,6 +7,7 @@ from functools import partial
 
 import anyio.to_thread
 
+from capsule_runtime.announcing import created_run
 from capsule_runtime.core.ceilings import NO_DAY, DayCeilings
 from capsule_runtime.core.day_share import Needs
 from capsule_runtime.core.index import index_row
@@ -23,7 +24,14 @@ from capsule_runtime.host.store import Store
 from capsule_runtime.logs import Logs
 from capsule_runtime.pricing import PriceBook
 from capsule_runtime.refusals import not_created
-from capsule_runtime.request import Draft, Ready, RunRequest, created_run, grant, read_request
+from capsule_runtime.request import (
+    Draft,
+    Ready,
+    RunRequest,
+    grant,
+    read_request,
+    with_version,
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,7 +54,12 @@ class Registrar:
         prices = await self.prices.table() if draft.terms.needs_prices else None
         ready = await self._granted(draft)
         ready.terms.check(ready.model, prices)
-        return ready, prices
+        return await self._with_version(ready), prices
+
+    async def _with_version(self, ready: Ready) -> Ready:
+        if not ready.capsule.driver.describe().version_args:
+            return ready
+        return await anyio.to_thread.run_sync(with_version, ready, self.store.state)
 
     def context_for(self, ready: Ready) -> ContextRow:
         """Return the context that *ready* names, or a new one."""

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Self
 
 from capsule_runtime.core.ceilings import NO_DAY, Ceilings, DayCeilings
 from capsule_runtime.core.env_names import check_names
-from capsule_runtime.core.facts import AttemptStarted, Created
 from capsule_runtime.core.grants import Capabilities, Grants, Policy, Wish
 from capsule_runtime.core.sandbox_plan import TIER
 from capsule_runtime.core.terms import NO_CEILINGS, Terms, terms_of
@@ -22,12 +21,12 @@ from capsule_runtime.granting import (
     standing_of,
     taken_over,
 )
-from capsule_runtime.host.capsule import Capsule, Launch, bare_capsule, load_capsule
+from capsule_runtime.host.capsule import Capsule, bare_capsule, load_capsule
 from capsule_runtime.host.clock import new_id
-from capsule_runtime.host.rows import ContextRow
 from capsule_runtime.host.state import default_state
 from capsule_runtime.manifest import MEMORY_BYTES_AT_LEAST
 from capsule_runtime.messages import Message, TextPart
+from capsule_runtime.probing import Installed, check_version
 
 _WORKDIR_HINT = "Name one with --workdir."
 
@@ -116,6 +115,15 @@ class Ready:
     standing: Standing
     on_permission: Policy
     """What the harness is told when it asks whether it may use a tool."""
+    installed: Installed | None = None
+    """The harness as it is here, where its version matters."""
+
+    @property
+    def notes(self) -> tuple[str, ...]:
+        """Return what is noted of the launch."""
+        harness = self.capsule.driver.describe().harness
+        note = self.installed.note(harness) if self.installed else None
+        return (note,) if note else ()
 
     @property
     def grants(self) -> Grants:
@@ -176,50 +184,13 @@ def settle(draft: Draft, state: Path) -> Ready:
     return Ready(draft.capsule, request, draft.workdir, draft.limits, draft.terms, standing, policy)
 
 
-def created_run(
-    owner: str, ready: Ready, context: ContextRow, seq: int, at: str, run: str
-) -> Created:
-    """Return the first entry of a run's log."""
-    return Created(
-        seq,
-        at,
-        run,
-        owner=owner,
-        capsule_dir=str(ready.capsule.folder),
-        manifest=ready.capsule.manifest,
-        context=context.name,
-        context_uuid=context.uuid,
-        message=ready.request.message,
-        workdir=str(ready.workdir),
-        digest=ready.standing.asks.digest,
-    )
+def with_version(ready: Ready, state: Path | None) -> Ready:
+    """Return *ready* with what is known of its harness's version; may run it, so it takes a while.
 
-
-def attempt_started(
-    owner: str, ready: Ready, launch: Launch, session: str | None, seq: int, at: str, run: str
-) -> AttemptStarted:
-    """Return the entry that announces the launch."""
-    harness, terms = ready.capsule.manifest.harness, ready.terms
-    return AttemptStarted(
-        seq,
-        at,
-        run,
-        attempt=1,
-        owner=owner,
-        driver=harness.driver,
-        argv=launch.argv,
-        env_names=tuple(sorted(launch.env)),
-        containment=TIER,
-        limits=ready.limits,
-        model=ready.model,
-        session=session,
-        grants=ready.grants,
-        ledger=terms.ledger,
-        spend=terms.spend,
-        ceilings=terms.ceilings,
-        day=terms.day or None,
-        on_permission=ready.on_permission,
-    )
+    Raises:
+        HarnessError: E-HAR-007, it is not a version that the capsule wants.
+    """
+    return replace(ready, installed=check_version(ready.capsule, ready.env.get("PATH"), state))
 
 
 def _lowered(limits: dict[str, float], request: RunRequest) -> dict[str, float]:

@@ -16,6 +16,7 @@ import anyio
 import anyio.abc
 
 from capsule_runtime.active_run import ActiveRun
+from capsule_runtime.announcing import attempt_started
 from capsule_runtime.attempt import Attempt
 from capsule_runtime.containing import walls_of
 from capsule_runtime.core.ceilings import DayCeilings
@@ -46,10 +47,7 @@ from capsule_runtime.logs import Logger, Logs
 from capsule_runtime.pricing import PriceBook
 from capsule_runtime.recovery import Heir, recover
 from capsule_runtime.registrar import Registrar
-from capsule_runtime.request import (
-    RunRequest,
-    attempt_started,
-)
+from capsule_runtime.request import RunRequest
 from capsule_runtime.runs import Runs
 from capsule_runtime.settings import day_ceilings, price_book
 from capsule_runtime.shelters import Beginnings, Shelters, closed
@@ -134,6 +132,7 @@ class Supervisor:
             ready.capsule.driver,
             Limits.of(ready.limits),
             partial(attempt_started, self.id, ready, launch, session),
+            ready.notes,
         )
         attempt = Attempt(self._registrar.host, state, log, launching, self._heeder.heed)
         logs, shelter = (

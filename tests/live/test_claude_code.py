@@ -115,14 +115,25 @@ def test_steered_while_it_writes_its_last_words(rig: Rig) -> None:
     assert ended.counted == total(rig.served())
 
 
-def test_asking_for_permission(rig: Rig) -> None:
-    ended = rig.run("Please MOCK:touch", capsule=rig.capsule(config={"permissions": "ask"}))
+@pytest.mark.parametrize(
+    ("policy", "outcome", "is_touched"),
+    [
+        ("allow", DONE, True),
+        ("deny", DONE, False),
+        ("fail", ("failed", "permission", 5), False),
+    ],
+)
+def test_asking_for_permission(
+    rig: Rig, policy: str, outcome: tuple[str, str, int], *, is_touched: bool
+) -> None:
+    asking = rig.capsule(config={"permissions": "ask"})
+    ended = rig.run("Please MOCK:touch", "--on-permission", policy, capsule=asking)
 
     (asked,) = [event for event in ended.events if event["type"] == "permission"]
     assert (asked["tool"], asked["input"]["command"]) == ("Bash", "date > touched.txt")
-    assert ended.outcome == DONE
-    assert not (rig.workdir / "touched.txt").exists()  # this version refuses all of them
-    assert ended.usage == rig.served()
+    assert ended.outcome == outcome
+    assert (rig.workdir / "touched.txt").exists() == is_touched
+    assert ended.counted == total(rig.served())
 
 
 def test_resumed_in_a_new_process(rig: Rig) -> None:

@@ -157,6 +157,13 @@ class GreeterDriver(JsonlDriver):
         )
 
 
+class BrokenDriver(JsonlDriver):
+    """A driver that cannot say what it drives."""
+
+    def describe(self) -> Description:
+        raise LookupError("a mistake in describe")
+
+
 class RememberingDriver(JsonlDriver):
     """The native driver; it remembers every line it got, and hands them to the next launch."""
 
@@ -184,6 +191,7 @@ def install_drivers(folder: Path) -> str:
         "unmetered = support.drivers:UnmeteredDriver\n"
         "deaf = support.drivers:DeafDriver\n"
         "greeter = support.drivers:GreeterDriver\n"
+        "broken = support.drivers:BrokenDriver\n"
         "remembering = support.drivers:RememberingDriver\n"
     )
     return str(folder)

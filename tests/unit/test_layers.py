@@ -45,6 +45,8 @@ EMBEDDING = {"embedding", "logs", "request", "supervisor"}
 
 ROOTS = {
     "acting",
+    "announcing",
+    "probing",
     "active_run",
     "asking",
     "attempt",
@@ -310,6 +312,7 @@ BROAD_HANDLERS = {
     "capsule_agent.py": "an agent's fault becomes its failed turn",
     "logs.py": "a logger is the caller's code: its fault costs its line only",
     "shelters.py": "raised where what was begun is waited for",
+    "drivers.py": "a driver may be anybody's code: one that is broken hides no other",
     "guarded.py": "a driver may be anybody's code: its fault ends its run only",
     "failures.py": "the last line of the command: a bug is reported as one",
     "store.py": "what the writer's thread meets is raised where it was asked for",

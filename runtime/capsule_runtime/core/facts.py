@@ -63,6 +63,8 @@ class AttemptStarted(
     ceilings: Ceilings | None = None
     day: DayCeilings | None = None
     on_permission: Policy | None = None
+    version: str | None = None
+    """Of the harness, where somebody asked."""
 
 
 class Contained(Struct, frozen=True, tag_field="fact", tag="contained"):

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import re
-import shutil
 import stat
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -15,6 +14,7 @@ from msgspec import Struct
 from capsule_runtime.core.sandbox_plan import WallPlan
 from capsule_runtime.driver import Driver, LaunchPlan, LaunchRequest, find_driver
 from capsule_runtime.errors import CapsuleError, HarnessError, ManifestError, UsageError
+from capsule_runtime.host.footprint import find_program, search_path
 from capsule_runtime.manifest import (
     MANIFEST_NAME,
     Harness,
@@ -25,7 +25,6 @@ from capsule_runtime.manifest import (
 from capsule_runtime.messages import Message
 
 AGENT_PATH = Path(__file__).parents[1] / "agent"
-_DEFAULT_PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 _TEXT_BYTES = 1024 * 1024
 _PASSED_ON = ("LANG", "LANGUAGE", "TZ")
 
@@ -131,14 +130,19 @@ def ready_capsule(folder: Path, manifest: Manifest, text: str = "") -> Capsule:
             )
     driver = find_driver(manifest.harness.driver)()
     config = convert_config(manifest.harness.config, driver.Config, path, text)
-    if manifest.harness.version and not driver.describe().version_args:
+    if manifest.harness.version and (why := _cannot_tell_version(driver, manifest)):
         raise ManifestError(
-            "E-MAN-006",
-            f"{path}: harness.version is set, but the driver {manifest.harness.driver!r} cannot tell"
-            " which version a harness has",
-            "Leave harness.version out.",
+            "E-MAN-006", f"{path}: harness.version is set, but {why}", "Leave harness.version out."
         )
     return Capsule(folder.resolve(), manifest, driver, config, _system_prompt(folder, manifest))
+
+
+def _cannot_tell_version(driver: Driver, manifest: Manifest) -> str:
+    if manifest.harness.command:
+        return "harness.command is too, and what a capsule brings is not run to ask for its version"
+    if not driver.describe().version_args:
+        return f"the driver {manifest.harness.driver!r} cannot tell which version a harness has"
+    return ""
 
 
 def plan_launch(capsule: Capsule, places: Places, task: Task) -> Launch:
@@ -170,9 +174,9 @@ def plan_launch(capsule: Capsule, places: Places, task: Task) -> Launch:
     _check_keys(driver, task.env, harness.driver)
     plan = _ask_plan(driver, request, harness.driver)
     env = _environment(places, task.run, plan.env, task.env)
-    return Launch(
-        (_program(plan.argv[0], env["PATH"]), *plan.argv[1:]), env, str(places.workdir), plan
-    )
+    install = "" if harness.command else driver.describe().install
+    program = find_program(plan.argv[0], env["PATH"], install)
+    return Launch((program, *plan.argv[1:]), env, str(places.workdir), plan)
 
 
 def _check_keys(driver: Driver, env: Mapping[str, str], name: str) -> None:
@@ -208,7 +212,7 @@ def _environment(
         if name in _PASSED_ON or name.startswith("LC_")
     }
     return {
-        "PATH": os.environ.get("PATH", _DEFAULT_PATH),
+        "PATH": search_path(None),
         **passed,
         "HOME": str(places.home),
         "TMPDIR": str(places.tmp),
@@ -226,17 +230,6 @@ def _inside(folder: Path, words: tuple[str, ...]) -> tuple[str, ...]:
     """Resolve the words that begin with ./ inside the capsule, whatever the work directory is."""
     return tuple(
         str(folder.resolve() / word[2:]) if word.startswith("./") else word for word in words
-    )
-
-
-def _program(name: str, path: str) -> str:
-    if found := shutil.which(name, path=path):
-        return os.path.abspath(found)
-    what = "is not on PATH" if os.sep not in name else "is not an executable file"
-    raise HarnessError(
-        "E-HAR-001",
-        f"the harness's program {name!r} {what}",
-        "Install it, or correct harness.command.",
     )
 
 

@@ -14,7 +14,9 @@ from stat import S_ISREG
 
 from capsule_runtime.core.grants import is_beneath
 from capsule_runtime.core.sandbox_plan import Program
+from capsule_runtime.errors import HarnessError
 
+_DEFAULT_PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 _HOPS_AT_MOST = 40
 _FIRST_LINE_BYTES = 256
 _PROGRAM_FOLDERS = ("bin", "sbin", "libexec", "shims", "Scripts")
@@ -22,6 +24,27 @@ _PROGRAM_FOLDERS = ("bin", "sbin", "libexec", "shims", "Scripts")
 _PACKAGES = "node_modules"
 _WHITE = re.compile(rb"[ \t]+")
 """What the kernel splits the first line of a script at."""
+
+
+def search_path(given: str | None) -> str:
+    """Return where a harness's program is looked for; *given* is the caller's PATH for it."""
+    return given or os.environ.get("PATH", _DEFAULT_PATH)
+
+
+def find_program(name: str, path: str, install: str) -> str:
+    """Return where the program *name* is on the search path *path*; *install* is what installs it.
+
+    Raises:
+        HarnessError: E-HAR-001, it is not there.
+    """
+    if found := shutil.which(name, path=path):
+        return os.path.abspath(found)
+    what = "is not on PATH" if os.sep not in name else "is not an executable file"
+    raise HarnessError(
+        "E-HAR-001",
+        f"the harness's program {name!r} {what}",
+        f"Install it: {install}" if install else "Install it, or correct harness.command.",
+    )
 
 
 def program_of(argv0: str, env: Mapping[str, str], written: Sequence[str] = ()) -> Program:

@@ -31,10 +31,9 @@ class Anthropic:
         for message in body.get("messages") or ():
             content: Any = message.get("content")
             parts: list[Json] = [] if isinstance(content, str) else content
-            for part in parts:
-                if part.get("type") == "tool_result":
-                    # Words of the user may come in what a tool gave, too.
-                    messages.append(("tool", words_of(part.get("content"))))
+            # Words of the user may come in what a tool gave, too.
+            results = [part for part in parts if part.get("type") == "tool_result"]
+            messages.extend(("tool", words_of(part.get("content"))) for part in results)
             if words := words_of(content).strip():
                 messages.append((message["role"], words))
         tools: dict[str, Json] = {
