@@ -28,8 +28,9 @@ from capsule_runtime import (
 )
 
 _SIGINT = 2
-_STREAM_MARK = b'{"type":"'
-"""How a line of stream-json begins, and none of the protocol's."""
+_STREAM_MARK = b'","timestamp":"'
+_PROTOCOL_MARK = b'"jsonrpc"'
+"""What stands in a line of stream-json, and what in one of the protocol: a recording may be of either."""
 _ENV = {
     # Its launcher is deaf to signals, and in the way of its exit.
     "GEMINI_CLI_NO_RELAUNCH": "true",
@@ -73,6 +74,8 @@ class GeminiDriver:
         self._config = GeminiConfig()
         self._streams = False
         self._lines: StreamLines | None = None
+        self._is_known = False
+        """Whether it is settled which of the two dialects is spoken."""
         self._dialogue = Dialogue(_usage_of_turn, provider="google")
 
     def configure(self, config: Struct) -> None:
@@ -100,6 +103,7 @@ class GeminiDriver:
 
     def launch(self, request: LaunchRequest) -> LaunchPlan:
         self.configure(request.config)
+        self._is_known = True
         allows_all = self._config.permissions == "bypass"
         argv = (*(request.command or self.describe().command), "--skip-trust")
         argv += ("-m", request.model) if request.model else ()
@@ -125,8 +129,9 @@ class GeminiDriver:
         )
 
     def receive(self, lines: bytes) -> Sequence[Said]:
-        if self._lines is None and lines.lstrip().startswith(_STREAM_MARK):
+        if not self._is_known and _STREAM_MARK in lines and _PROTOCOL_MARK not in lines:
             self._lines = StreamLines()
+        self._is_known = self._is_known or self._lines is not None or _PROTOCOL_MARK in lines
         return (self._dialogue if self._lines is None else self._lines).receive(lines)
 
     def interrupt(self) -> Send | None:

@@ -36,8 +36,9 @@ _QUIET = {
     "NO_COLOR": "1",
 }
 _SIGTERM = 15
-_RUN_MARK = b'{"type":"'
-"""How a line of `run` begins, and none of the protocol's."""
+_RUN_MARK = b'"sessionID":"'
+_PROTOCOL_MARK = b'"jsonrpc"'
+"""What stands in a line of `run`, and what in one of the protocol: a recording may be of either."""
 
 
 class Provider(Struct, frozen=True):
@@ -82,6 +83,8 @@ class OpencodeDriver:
         """The harness's own dollars for the session before; None if nobody told."""
         self._dialogue = Dialogue(self._usage_of_turn, injects=True)
         self._lines: RunLines | None = None
+        self._is_known = False
+        """Whether it is settled which of the two dialects is spoken."""
 
     def configure(self, config: Struct) -> None:
         """Take what `[harness.config]` says: what can be done depends on the mode."""
@@ -107,6 +110,7 @@ class OpencodeDriver:
 
     def launch(self, request: LaunchRequest) -> LaunchPlan:
         self.configure(request.config)
+        self._is_known = True
         config = self._config
         model = _model_of(request)
         command = request.command or self.describe().command
@@ -129,8 +133,9 @@ class OpencodeDriver:
         return LaunchPlan(argv, dict(_QUIET), files, self._dialogue.begin(plan), keep_stdin=True)
 
     def receive(self, lines: bytes) -> Sequence[Said]:
-        if self._lines is None and lines.lstrip().startswith(_RUN_MARK):
+        if not self._is_known and _RUN_MARK in lines and _PROTOCOL_MARK not in lines:
             self._lines = RunLines()
+        self._is_known = self._is_known or self._lines is not None or _PROTOCOL_MARK in lines
         return (self._dialogue if self._lines is None else self._lines).receive(lines)
 
     def interrupt(self) -> Send | None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -86,9 +87,9 @@ def asked(id: object = 0) -> bytes:
     )
 
 
-def sent(said: object) -> list[dict[str, Any]]:
+def sent(said: Sequence[Said] | Send | None) -> list[dict[str, Any]]:
     """Return the messages in all `Send`s of *said*."""
-    items = said if isinstance(said, list) else [said]
+    items = said if isinstance(said, Sequence) else [said]
     data = b"".join(item.data for item in items if isinstance(item, Send))
     return [json.loads(one) for one in data.splitlines()]
 
