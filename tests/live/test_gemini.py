@@ -5,12 +5,14 @@ from __future__ import annotations
 import os
 import shutil
 import signal
+from pathlib import Path
 
 import pytest
 
 from support.live.rig import Counts, Going, Rig, total
 
 KIT = "gemini"
+CAPSULES = Path(__file__).parents[2] / "capsules"
 DONE = ("completed", "completed", 0)
 INTERRUPTED = ("canceled", "interrupted", 130)
 STREAM = {"mode": "stream-json"}
@@ -170,6 +172,19 @@ def test_a_system_prompt_and_a_key_that_is_missing(rig: Rig) -> None:
     assert done.outcome == DONE
     assert refused.status == 8
     assert "GEMINI_API_KEY" in refused.err
+
+
+def test_the_capsule_that_is_shipped_for_it(rig: Rig) -> None:
+    grants = (
+        "--grant",
+        "host=generativelanguage.googleapis.com",
+        "--grant",
+        "secret=GEMINI_API_KEY",
+    )
+    ended = rig.run("MOCK:tool", *grants, capsule=str(CAPSULES / "explain-change"))
+
+    assert ended.outcome == DONE
+    assert ended.result["response"] == "Hello from the mock. Turn done."
 
 
 def until_tool(going: Going) -> None:
