@@ -231,6 +231,8 @@ class Dialogue:
         return self._prompt(self._last_id, blocks)
 
     def _turn_ended(self, id: int | str, stop: str, result: Result) -> Sequence[Said]:
+        if self._plan is not None and id not in self._prompts:
+            return [Note(f"an answer to a prompt that nobody waits for: {str(id)[:100]}")]
         self._prompts.discard(id)
         said: list[Said] = [*self._speech.ended()]
         said += self._count(result, self.told)

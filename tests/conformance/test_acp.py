@@ -266,6 +266,17 @@ def test_words_wait_for_the_end_of_the_turn_and_get_a_turn_of_their_own() -> Non
     assert driver.steer("w2", "late") is None
 
 
+def test_an_answer_that_comes_twice_ends_one_turn_and_not_the_next() -> None:
+    driver = prompted()
+    driver.steer("w1", "and now?")
+    answer = line(id=3, result={"stopReason": "end_turn"})
+
+    first, second = hear(driver, answer), hear(driver, answer)
+
+    assert sent(first)[0]["method"] == "session/prompt"
+    assert [type(item) for item in second] == [Note]
+
+
 @pytest.mark.parametrize(
     ("stop", "kind"),
     [
