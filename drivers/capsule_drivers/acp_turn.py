@@ -1,0 +1,115 @@
+"""What an ACP agent says while it answers: words, thoughts, tool calls."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from capsule_drivers.acp_tools import Tools
+from capsule_drivers.acp_wire import Content, Update
+from capsule_runtime import Event, Steered, Text, TextDelta, ThinkingDelta, ToolResult
+
+_NOT_TEXT = "[MODE_UPDATE]"
+"""Gemini says a change of mode as if the model had."""
+_TOOL_UPDATES = ("tool_call", "tool_call_update")
+
+
+@dataclass(slots=True)
+class Told:
+    """What a turn told so far, for whoever counts what it used."""
+
+    model: str = "unknown:unknown"
+    session: str = ""
+    is_loaded: bool = False
+    """Whether the session had turns before this conversation."""
+    turn: int = 0
+    rounds: int = 0
+    """How many answers of the model there were, as far as that shows."""
+    cost: float | None = None
+    """The agent's own, in dollars, over its whole session."""
+
+
+class Speech:
+    """Turn the updates of a session into events."""
+
+    def __init__(self, told: Told, *, injects: bool) -> None:
+        self.result = ""
+        """The words since the last tool call: at the end of the turn, its result."""
+        self.answer: str | None = None
+        """The model answer that speaks."""
+        self.handed: dict[str, str | None] = {}
+        """Steers that a prompt holds, and the model answer at the time."""
+        self.tools = Tools()
+        self._told, self._injects = told, injects
+        self._text: list[str] = []
+        self._is_new_round = True
+
+    def ended(self) -> list[Event]:
+        """Return what is still to be said of a turn that is over."""
+        self._is_new_round = True
+        return [*self._whole_text(), *self.tools.close_all()]
+
+    def heard(self, update: Update) -> Sequence[Event]:
+        """Return the events of *update*."""
+        kind = update.session_update
+        if kind in _TOOL_UPDATES:
+            return self._tool_spoke(update)
+        if kind == "usage_update" and update.cost is not None and update.cost.currency == "USD":
+            self._told.cost = update.cost.amount
+        words = update.content.text if isinstance(update.content, Content) else ""
+        if not words or words.startswith(_NOT_TEXT):
+            return ()
+        if kind == "agent_message_chunk":
+            return self._spoke(words, update.message_id)
+        if kind == "agent_thought_chunk":
+            self._begin_round()
+            return [*self._took(None), *self.tools.tell_all(), ThinkingDelta(words)]
+        return ()
+
+    def _spoke(self, words: str, answer: str | None) -> list[Event]:
+        self._begin_round()
+        before = [*self._took(answer), *self.tools.tell_all()]
+        if answer != self.answer:
+            before += self._whole_text()
+        self.answer = answer
+        self._text.append(words)
+        return [*before, TextDelta(words)]
+
+    def _tool_spoke(self, update: Update) -> list[Event]:
+        if self.tools.is_new(update.tool_call_id):
+            self._begin_round()
+        events = self.tools.heard(update)
+        if any(isinstance(event, ToolResult) for event in events):
+            self._is_new_round = True
+        return self.behind_text(events)
+
+    def behind_text(self, events: list[Event]) -> list[Event]:
+        """Return *events* of tools, behind the words that were streamed before them."""
+        if not events:
+            return events
+        text = self._whole_text()
+        self.result = ""
+        return [*self._took(None), *text, *events]
+
+    def _whole_text(self) -> list[Event]:
+        if not self._text:
+            return []
+        self.result = "".join(self._text)
+        self._text.clear()
+        return [Text(self.result, self.answer)]
+
+    def _begin_round(self) -> None:
+        self._told.rounds += self._is_new_round
+        self._is_new_round = False
+
+    def _took(self, answer: str | None) -> list[Event]:
+        """Return the steers that the agent has by what it says now, in model answer *answer*."""
+        if not self.handed:
+            return []
+        # Words put into a turn at work are in the next answer, not in what is still streamed.
+        taken = [
+            id for id, at in self.handed.items() if not self._injects or answer not in (None, at)
+        ]
+        for id in taken:
+            del self.handed[id]
+        return [Steered(id) for id in taken]

@@ -1,0 +1,243 @@
+"""The lines of the Agent Client Protocol: JSON-RPC 2.0, one message a line, both ways."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import cast
+
+import msgspec
+from msgspec import UNSET, Struct, UnsetType
+
+from capsule_runtime import DataPart, FailureKind, Message, TextPart
+
+INITIALIZE, SESSION, PROMPT = 1, 2, 3
+"""The ids of our requests. What is asked later (a setting, another prompt) has higher ones."""
+_NO_METHOD = -32601
+
+
+class Content(Struct, frozen=True):
+    """A block of a message."""
+
+    type: str = ""
+    text: str = ""
+
+
+class Money(Struct, frozen=True):
+    """An amount of money."""
+
+    amount: float | None = None
+    currency: str = ""
+
+
+class ClaudeMeta(Struct, frozen=True, rename="camel"):
+    """What one agent says of its tools beside the protocol."""
+
+    tool_name: str | None = None
+
+
+class UpdateMeta(Struct, frozen=True, rename="camel"):
+    """What an agent says of an update beside the protocol."""
+
+    claude_code: ClaudeMeta | None = None
+
+
+class Update(Struct, frozen=True, rename="camel"):
+    """One `session/update`, whatever its kind; of a tool call only what changed."""
+
+    session_update: str = ""
+    message_id: str | None = None
+    content: Content | list[object] | None = None
+    tool_call_id: str | None = None
+    title: str | None = None
+    kind: str | None = None
+    status: str | None = None
+    raw_input: object = None
+    raw_output: object = None
+    locations: object = None
+    cost: Money | None = None
+    meta: UpdateMeta | None = msgspec.field(name="_meta", default=None)
+
+
+class Option(Struct, frozen=True, rename="camel"):
+    """One answer to a question for permission."""
+
+    option_id: str
+    kind: str = ""
+
+
+class Params(Struct, frozen=True, rename="camel"):
+    """What comes with a request or notification of the agent."""
+
+    session_id: str | None = None
+    update: Update | None = None
+    tool_call: Update | None = None
+    options: list[Option] = []
+
+
+class PromptUsage(Struct, frozen=True, rename="camel"):
+    """What an agent says it used, in the answer to a prompt."""
+
+    input_tokens: int | None = None
+    output_tokens: int | None = None
+    thought_tokens: int | None = None
+    cached_read_tokens: int | None = None
+    cached_write_tokens: int | None = None
+
+
+class TokenCount(Struct, frozen=True):
+    """Gemini's count: the cache is in the input, thoughts are in neither."""
+
+    input_tokens: int | None = None
+    output_tokens: int | None = None
+
+
+class ModelQuota(Struct, frozen=True):
+    """Gemini's count for one model."""
+
+    model: str = ""
+    token_count: TokenCount = TokenCount()
+
+
+class Quota(Struct, frozen=True):
+    """Gemini's counts for the whole turn."""
+
+    model_usage: list[ModelQuota] = []
+
+
+class ResultMeta(Struct, frozen=True):
+    """What an agent says of an answer beside the protocol."""
+
+    quota: Quota | None = None
+
+
+class Capabilities(Struct, frozen=True, rename="camel"):
+    """What an agent can do."""
+
+    load_session: bool = False
+
+
+class Models(Struct, frozen=True, rename="camel"):
+    """Which model answers."""
+
+    current_model_id: str | None = None
+
+
+class ConfigOption(Struct, frozen=True, rename="camel"):
+    """A setting of a session."""
+
+    id: str = ""
+    current_value: object = None
+
+
+class Result(Struct, frozen=True, rename="camel"):
+    """The agent's answer to a request of ours, whichever it was."""
+
+    protocol_version: int | None = None
+    agent_capabilities: Capabilities | None = None
+    session_id: str | None = None
+    models: Models | None = None
+    config_options: list[ConfigOption] | None = None
+    stop_reason: str | None = None
+    usage: PromptUsage | None = None
+    meta: ResultMeta | None = msgspec.field(name="_meta", default=None)
+
+    @property
+    def model(self) -> str | None:
+        """Return the name of the model that answers, if that is told."""
+        if self.models is not None and self.models.current_model_id:
+            return self.models.current_model_id
+        for option in self.config_options or ():
+            if option.id == "model" and isinstance(option.current_value, str):
+                return option.current_value
+        return None
+
+
+class Problem(Struct, frozen=True):
+    """A JSON-RPC error."""
+
+    code: int = 0
+    message: str = ""
+    data: object = None
+
+
+class Line(Struct, frozen=True):
+    """One line of the agent."""
+
+    id: int | str | None = None
+    method: str | None = None
+    params: Params | None = None
+    result: Result | UnsetType | None = UNSET
+    error: Problem | None = None
+
+
+def said_of(problem: Problem) -> str:
+    """Return the words of *problem*, with the details that some agents hide beside them."""
+    data = problem.data
+    details = cast("dict[str, object]", data).get("details") if isinstance(data, dict) else data
+    words = [problem.message, details if isinstance(details, str) else ""]
+    return ": ".join(word for word in words if word)[:2000] or f"error {problem.code}"
+
+
+_KINDS: Sequence[tuple[FailureKind, Sequence[str]]] = (
+    (FailureKind.AUTH, ("401", "403", "api key", "api-key", "unauthorized", "authenticat")),
+    (FailureKind.QUOTA, ("quota", "billing", "credit balance", "402")),
+    (FailureKind.RATE_LIMIT, ("429", "rate limit", "rate_limit", "resource_exhausted")),
+    (FailureKind.CONTEXT_LENGTH, ("context length", "context window", "prompt is too long")),
+    (FailureKind.DECLINED, ("content filter", "contentfilter", "refus")),
+    (FailureKind.MAX_TURNS, ("max turns", "max session turns")),
+)
+
+
+def kind_of(code: int, words: str) -> FailureKind:
+    """Return what kind of failure an error of *code* and *words* is, as far as they tell."""
+    if code == -32000:
+        return FailureKind.AUTH
+    lower = f"{code} {words}".lower()
+    for kind, marks in _KINDS:
+        if any(mark in lower for mark in marks):
+            return kind
+    return FailureKind.OTHER
+
+
+def blocks_of(message: Message, system_prompt: str | None = None) -> list[Mapping[str, str]]:
+    """Return the blocks of a prompt that hold *message*, behind *system_prompt*."""
+    return [{"type": "text", "text": text} for text in words_of(message, system_prompt)]
+
+
+def words_of(message: Message, system_prompt: str | None = None) -> list[str]:
+    """Return the texts of *message*, each under its name if it has one."""
+    words = [system_prompt] if system_prompt else []
+    for part in message.parts:
+        match part:
+            case TextPart(text, name):
+                words.append(f"{name}:\n\n{text}" if name else text)
+            case DataPart(data, name):
+                words.append(f"{name or 'data'}:\n\n{msgspec.json.encode(data).decode()}")
+    return words
+
+
+def model_name(model: str, provider: str) -> str:
+    """Return *model* as `provider:id`; it may name its provider before a slash."""
+    before, slash, id = model.partition("/")
+    return f"{before}:{id}" if slash else f"{provider}:{model}"
+
+
+def call_line(method: str, params: object, id: int | None = None) -> bytes:
+    """Return the line of a request, or of a notification without *id*."""
+    head: dict[str, object] = {"jsonrpc": "2.0"} if id is None else {"jsonrpc": "2.0", "id": id}
+    return msgspec.json.encode({**head, "method": method, "params": params}) + b"\n"
+
+
+def choice_line(id: int | str, option: str | None) -> bytes:
+    """Return the answer to a question for permission; without *option* it is withdrawn."""
+    chosen = {"outcome": "cancelled"}
+    if option is not None:
+        chosen = {"outcome": "selected", "optionId": option}
+    said = {"jsonrpc": "2.0", "id": id, "result": {"outcome": chosen}}
+    return msgspec.json.encode(said) + b"\n"
+
+
+def no_method_line(id: int | str, method: str) -> bytes:
+    """Return the answer to a request for what we cannot do."""
+    error = {"code": _NO_METHOD, "message": f"not offered: {method[:100]}"}
+    return msgspec.json.encode({"jsonrpc": "2.0", "id": id, "error": error}) + b"\n"

@@ -1,0 +1,178 @@
+"""opencode: how it is started in both modes, and what its exits and numbers mean."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+
+from capsule_drivers.opencode import Memory, OpencodeConfig, OpencodeDriver
+from capsule_runtime import (
+    Exit,
+    FailureKind,
+    LaunchPlan,
+    LaunchRequest,
+    Message,
+    Remember,
+    Said,
+    Send,
+    TextPart,
+    TurnFailed,
+    Usage,
+)
+
+TRANSCRIPTS = Path(__file__).parent / "transcripts/opencode"
+KEY = {"ANTHROPIC_API_KEY": "sk-secret", "ANTHROPIC_BASE_URL": "http://127.0.0.1:1/"}
+RUN = OpencodeConfig(mode="run")
+SETTINGS = ".config/opencode/opencode.json"
+
+
+def request(**given: object) -> LaunchRequest:
+    values: dict[str, object] = {
+        "run": "run_1",
+        "context": "talk",
+        "message": Message("m1", (TextPart("count"),)),
+        "command": (),
+        "args": (),
+        "config": OpencodeConfig(),
+        "home": "/private",
+        "workdir": "/src",
+        "tmp": "/tmp",
+        "out": "/out",
+        "agent_path": "/agent",
+        "limits": {},
+        "env": KEY,
+        "model": "claude-sonnet-4-5",
+    }
+    return LaunchRequest(**{**values, **given})  # type: ignore[arg-type]  # any of its fields
+
+
+def settings(plan: LaunchPlan) -> Any:
+    return json.loads(plan.files[SETTINGS])
+
+
+def case(name: str) -> bytes:
+    return (TRANSCRIPTS / f"{name}.jsonl").read_bytes()
+
+
+def test_it_is_started_quiet_and_its_key_is_written_nowhere() -> None:
+    plan = OpencodeDriver().launch(request(system_prompt="be short"))
+
+    assert plan.argv == ("opencode", "acp")
+    assert plan.keep_stdin
+    assert all(plan.env[name] == "1" for name in plan.env)
+    assert {"OPENCODE_DISABLE_AUTOUPDATE", "OPENCODE_DISABLE_MODELS_FETCH"} <= plan.env.keys()
+    options = settings(plan)["provider"]["anthropic"]["options"]
+    assert options == {"apiKey": "{env:ANTHROPIC_API_KEY}", "baseURL": "http://127.0.0.1:1/v1"}
+    assert b"sk-secret" not in b"".join(plan.files.values()) + plan.stdin
+    assert settings(plan)["agent"]["title"] == {"disable": True}
+    assert plan.files[".config/opencode/AGENTS.md"] == b"be short"
+
+
+def test_run_reads_the_task_from_stdin() -> None:
+    plan = OpencodeDriver().launch(request(config=RUN, session="ses_1"))
+
+    assert plan.argv == (
+        *("opencode", "run", "--format", "json", "--thinking"),
+        *("-m", "anthropic/claude-sonnet-4-5", "--auto", "--session", "ses_1"),
+    )
+    assert (plan.stdin, plan.keep_stdin) == (b"count", False)
+
+
+@pytest.mark.parametrize(
+    ("model", "env", "wanted"),
+    [
+        ("gpt-5", {"OPENAI_API_KEY": "k"}, "openai/gpt-5"),
+        ("groq/llama", KEY, "groq/llama"),
+        ("gemini-2.5-pro", {"GEMINI_API_KEY": "k"}, "google/gemini-2.5-pro"),
+    ],
+)
+def test_a_bare_model_is_of_the_provider_whose_key_is_given(
+    model: str, env: dict[str, str], wanted: str
+) -> None:
+    plan = OpencodeDriver().launch(request(model=model, env=env))
+
+    assert settings(plan)["model"] == wanted
+
+
+@pytest.mark.parametrize(("permissions", "word"), [("ask", "ask"), ("bypass", "allow")])
+def test_what_may_be_done_without_asking(permissions: str, word: str) -> None:
+    config = msgspec.convert({"permissions": permissions}, OpencodeConfig)
+
+    plan = OpencodeDriver().launch(request(config=config))
+
+    assert settings(plan)["permission"] == {"edit": word, "bash": word, "webfetch": word}
+
+
+def resumed(memory: bytes | None) -> list[Said]:
+    driver = OpencodeDriver()
+    driver.launch(request(session="ses_dd705a125ffeEsPDNgM5lJx8AC", memory=memory))
+    return list(driver.receive(case("load-2")))
+
+
+def test_dollars_of_a_resumed_session_are_what_came_to_those_before() -> None:
+    said = resumed(msgspec.json.encode(Memory(0.0084803)))
+
+    (usage,) = [item for item in said if isinstance(item, Usage)]
+    (kept,) = [item for item in said if isinstance(item, Remember)]
+    assert usage.cost_usd == pytest.approx(0.004207)
+    assert msgspec.json.decode(kept.data, type=Memory).cost == pytest.approx(0.0126873)
+
+
+@pytest.mark.parametrize("memory", [None, b"{", b"{}"])
+def test_dollars_since_nobody_knows_when_are_not_told(memory: bytes | None) -> None:
+    (usage,) = [item for item in resumed(memory) if isinstance(item, Usage)]
+
+    assert usage.input_tokens == 1001
+    assert usage.cost_usd is None
+
+
+def test_words_go_into_the_turn_at_work() -> None:
+    driver = OpencodeDriver()
+    driver.launch(request())
+    lines = case("steer").splitlines(keepends=True)
+    driver.receive(b"".join(lines[:4]))  # "Step 1." is said
+
+    send = driver.steer("w1", "STEER stop now")
+    said = driver.receive(b"".join(lines[4:]))
+
+    assert isinstance(send, Send)
+    assert json.loads(send.data)["method"] == "session/prompt"
+    kinds = [type(item).__name__ for item in said]
+    assert kinds.count("Steered") == 1
+    assert kinds[-1] == "TurnEnd"
+    # Both prompts are answered together, with the numbers of one and the same call.
+    assert len([item for item in said if isinstance(item, Usage) and item.input_tokens]) == 1
+
+
+def test_a_session_that_run_does_not_find_is_gone() -> None:
+    driver = OpencodeDriver()
+    driver.launch(request(config=RUN, session="ses_1"))
+
+    failed = driver.ended(Exit(1, None, b"Error: Session not found\n"))[-1]
+
+    assert isinstance(failed, TurnFailed)
+    assert failed.kind is FailureKind.SESSION_GONE
+
+
+def test_what_it_can_do_is_known_by_its_mode_before_it_is_launched() -> None:
+    driver = OpencodeDriver()
+    by_protocol = driver.describe()
+
+    driver.configure(RUN)
+
+    assert (by_protocol.usage, driver.describe().usage) == ("final", "per-call")
+    assert (by_protocol.steers, driver.describe().steers) == (True, False)
+
+
+def test_run_can_be_stopped_by_a_signal_alone() -> None:
+    driver = OpencodeDriver()
+    driver.launch(request(config=RUN))
+
+    assert driver.interrupt() is None
+    assert driver.steer("w1", "words") is None
+    assert driver.describe().interrupt_signal == 15
+    assert driver.describe().usage == "per-call"
