@@ -34,7 +34,6 @@ class Kit:
     model: str
     binaries: tuple[str, ...] = ("node_modules/.bin",)
     """Folders of programs, below its own."""
-    needs_node_22: bool = False
     is_python: bool = field(default=False)
 
     def given(self, url: str, key: str) -> dict[str, str]:
@@ -70,7 +69,6 @@ KITS = {
             {"@qwen-code/qwen-code": "0.24.4"},
             _OPENAI,
             "mock-model",
-            needs_node_22=True,
         ),
         Kit("opencode", {"opencode-ai": "1.18.33"}, _ANTHROPIC, "claude-sonnet-4-5"),
         Kit("pi", {"@mariozechner/pi-coding-agent": "0.73.1"}, _ANTHROPIC, "claude-sonnet-4-5"),
@@ -102,7 +100,8 @@ def installed(name: str) -> tuple[Kit, str]:
     """
     kit, cache = KITS[name], cache_folder()
     cache.mkdir(parents=True, exist_ok=True)
-    kits = [kit, _NODE] if kit.needs_node_22 else [kit]
+    # Not the machine's own node: some harnesses want a newer one than it may have.
+    kits = [kit] if kit.is_python or not kit.packages else [kit, _NODE]
     for one in kits:
         with _locked(cache / f"{one.name}.lock"):
             if not _is_there(one, cache / one.name):
