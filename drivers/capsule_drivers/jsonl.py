@@ -100,6 +100,7 @@ class JsonlDriver:
             usage="per-call",
             resumes=True,
             steers=True,
+            asks_permission=True,
         )
 
     def launch(self, request: LaunchRequest) -> LaunchPlan:

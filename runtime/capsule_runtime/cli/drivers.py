@@ -85,9 +85,16 @@ def _row(name: str, seen: Seen) -> tuple[str, ...]:
     if described is None:
         return (name, "-", "-", "-", "-", "-", f"the driver is broken: {seen.broken}")
     where = here.program or ("not installed" if described.command else "the capsule names it")
-    keys = " or ".join(described.keys) or "-"
     tested = _TESTED[here.tested]
-    return (name, here.version or "-", tested, described.usage, _abilities(described), keys, where)
+    return (name, here.version or "-", tested, described.usage, _abilities(described), _keys(described), where)
+
+
+def _keys(described: Description) -> str:
+    """Return the usual key; `--json` has the others."""
+    if not described.keys:
+        return "-"
+    more = len(described.keys) - 1
+    return f"{described.keys[0]} (+{more})" if more else described.keys[0]
 
 
 def _abilities(described: Description) -> str:
