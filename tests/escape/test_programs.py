@@ -97,6 +97,27 @@ async def test_a_command_of_node(home: Path) -> None:
     assert log.final.response == "hello"
 
 
+async def test_a_command_of_node_that_was_installed_into_a_folder_is_found_by_a_shell(
+    home: Path,
+) -> None:
+    if shutil.which("node") is None:
+        pytest.skip("node is not installed")
+    packages = home / "tools/node_modules"
+    executable(packages / "agent/cli.js", "#!/usr/bin/env node\nrequire('agent-linux')\n")
+    executable(packages / "agent-linux/index.js", f"console.log('{ANSWER}')\n")
+    (home / "tools/secret").write_text("canary")
+    (packages / ".bin").mkdir()
+    (packages / ".bin/agent").symlink_to("../agent/cli.js")
+    look = f"cat {home}/tools/secret >&2; exec agent"
+
+    log = await run_of(home, "sh", "-c", look, path=packages / ".bin")
+
+    assert log.final.response == "hello"
+    if not home.is_relative_to("/tmp"):
+        [stderr] = (home / "state").rglob("stderr.log")
+        assert "Permission denied" in stderr.read_text() and "canary" not in stderr.read_text()
+
+
 async def test_a_shell_script_of_the_capsule(home: Path) -> None:
     capsule = home / "capsule"
     log = await run_of(

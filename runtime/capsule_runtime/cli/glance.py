@@ -102,7 +102,7 @@ class Glance:
             return self._doing
         *others, last = self.open_calls.values()
         beside = f"  (and {len(others)} more)" if others else ""
-        return f"{last.name}  {last.argument[:_THINKING_TAIL]}{beside}"
+        return f"{_in_short(last)}{beside}"
 
     def _apply_event(self, event: Event) -> None:
         match event:
@@ -118,11 +118,21 @@ class Glance:
                 pass
 
 
+def _in_short(call: OpenCall) -> str:
+    """Return *call* as `tool: "first text argument"`, on one line and short."""
+    name, argument = (
+        " ".join(text.split()) for text in (call.name[:_ARGUMENT_LIMIT], call.argument)
+    )
+    cut = argument if len(argument) <= _THINKING_TAIL else argument[: _THINKING_TAIL - 1] + "…"
+    return f'{name[:_THINKING_TAIL]}: "{cut}"' if cut else name[:_THINKING_TAIL]
+
+
 def first_argument(value: object) -> str:
-    """Return what best says what a tool call is about: its first argument, as text."""
+    """Return what best says what a tool call is about: its first text."""
     if isinstance(value, dict):
         arguments = list(cast("dict[str, object]", value).values())
-        return first_argument(arguments[0]) if arguments else ""
+        texts = [argument for argument in arguments if isinstance(argument, str)]
+        return first_argument([*texts, *arguments][0]) if arguments else ""
     if value is None:
         return ""
     text = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)

@@ -12,7 +12,7 @@ from capsule_runtime.errors import ContainmentError
 from capsule_runtime.events import Permission, Request
 from capsule_runtime.messages import Answer, Decision, Refused
 
-_FROM_LAX_TO_STRICT: tuple[Policy, ...] = ("allow", "deny", "fail")
+_FROM_STRICT_TO_LAX: tuple[Policy, ...] = ("fail", "deny", "allow")
 _OF_ADVISORY: Policy = "deny"
 
 _TOOL_CHARACTERS = 200
@@ -33,8 +33,10 @@ def policy_of(wishes: Iterable[Wish | None]) -> Policy:
             "on_permission is 'ask', and in the advisory tier nobody can be asked",
             "Say allow, deny or fail, here and in the capsule.",
         )
-    strictest = [policy for policy in _FROM_LAX_TO_STRICT if policy in said]
-    return strictest[-1] if strictest else _OF_ADVISORY
+    for policy in _FROM_STRICT_TO_LAX:
+        if any(wish == policy for wish in said):
+            return policy
+    return _OF_ADVISORY
 
 
 def tool_of(event: Permission) -> str:

@@ -95,6 +95,8 @@ def search_prefixes(folder: str) -> Iterator[str]:
     """
     yield folder
     prefix = os.path.dirname(folder)
+    if os.path.basename(prefix) == _PACKAGES and os.path.basename(folder) == ".bin":
+        yield prefix  # its programs are links into the packages beside it
     is_installation = os.path.basename(folder) == "shims" or any(
         os.path.exists(f"{prefix}/{mark}") for mark in ("pyvenv.cfg", f"lib/{_PACKAGES}")
     )
