@@ -55,7 +55,7 @@ def test_a_tool_call_shows_while_it_runs_and_one_row_when_it_is_done(command: Co
     cue = command.cue()
     harness = TOOLS_ON_CUE % "make test"
     with command.in_terminal(*words(command, harness, "--env", f"CUE={cue}")) as terminal:
-        terminal.shows("Bash make test")
+        terminal.shows('Bash: "make test"')
         cue.write_text("now\n")
         terminal.status()
     rows = terminal.rows()
@@ -75,7 +75,7 @@ def test_a_long_tool_call_keeps_its_mark_on_the_row(command: Command) -> None:
     cue = command.cue()
     harness = TOOLS_ON_CUE % ("make " * 40)
     with command.in_terminal(*words(command, harness, "--env", f"CUE={cue}")) as terminal:
-        terminal.shows("Bash make")
+        terminal.shows('Bash: "make')
         cue.write_text("now\n")
         terminal.status()
     [call] = [row for row in terminal.rows() if row.startswith("●")]
@@ -160,7 +160,7 @@ def test_a_file_beside_a_terminal_gets_the_answer_alone(command: Command) -> Non
     harness = TOOLS_ON_CUE % "make test"
     given = words(command, harness, "--env", f"CUE={cue}")
     with command.in_terminal(*given, redirect="> answer") as terminal:
-        terminal.shows("Bash make test")
+        terminal.shows('Bash: "make test"')
         cue.write_text("now\n")
         terminal.status()
 
