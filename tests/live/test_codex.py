@@ -199,7 +199,7 @@ def test_exec_counts_the_whole_turn(rig: Rig) -> None:
 
     assert ended.outcome == COMPLETED
     assert ended.result["response"] == HELLO
-    assert ended.usage == [total(served(rig))]
+    assert ended.counted == total(served(rig))
 
 
 def test_exec_is_interrupted_by_a_signal(rig: Rig) -> None:
@@ -218,7 +218,7 @@ def test_exec_counts_only_what_a_resumed_turn_added(rig: Rig) -> None:
     second = rig.run("MOCK:tool", "--context", "talk", capsule=capsule)
 
     assert (first.outcome, second.outcome) == (COMPLETED, COMPLETED)
-    assert total([*first.usage, *second.usage]) == total(served(rig))
+    assert total([first.counted, second.counted]) == total(served(rig))
 
 
 def test_exec_knows_that_a_session_is_gone(rig: Rig) -> None:

@@ -86,7 +86,15 @@ def _row(name: str, seen: Seen) -> tuple[str, ...]:
         return (name, "-", "-", "-", "-", "-", f"the driver is broken: {seen.broken}")
     where = here.program or ("not installed" if described.command else "the capsule names it")
     tested = _TESTED[here.tested]
-    return (name, here.version or "-", tested, described.usage, _abilities(described), _keys(described), where)
+    return (
+        name,
+        here.version or "-",
+        tested,
+        described.usage,
+        _abilities(described),
+        _keys(described),
+        where,
+    )
 
 
 def _keys(described: Description) -> str:
