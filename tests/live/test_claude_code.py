@@ -7,7 +7,8 @@ import signal
 
 import pytest
 
-from support.live.rig import Going, Rig, total
+from support.live.ended import total
+from support.live.rig import Going, Rig
 
 KIT = "claude-code"
 DONE = ("completed", "completed", 0)

@@ -11,7 +11,8 @@ from typing import Any
 
 import pytest
 
-from support.live.rig import Counts, Ended, Rig, total
+from support.live.ended import Counts, Ended, total
+from support.live.rig import Rig
 
 KIT = "codex"
 NOTES = Path(__file__).parents[2] / "capsules/release-notes"

@@ -9,7 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from support.live.rig import Counts, Going, Rig, total
+from support.live.ended import Counts, total
+from support.live.rig import Going, Rig
 
 KIT = "gemini"
 CAPSULES = Path(__file__).parents[2] / "capsules"

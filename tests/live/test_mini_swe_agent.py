@@ -9,7 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from support.live.rig import Counts, Rig, total
+from support.live.ended import Counts, total
+from support.live.rig import Rig
 from support.processes import harnesses_below
 
 KIT = "mini-swe-agent"

@@ -9,7 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from support.live.rig import Ended, Going, Rig, total
+from support.live.ended import Ended, total
+from support.live.rig import Going, Rig
 
 KIT = "opencode"
 CAPSULES = Path(__file__).parents[2] / "capsules"

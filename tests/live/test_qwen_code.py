@@ -8,7 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from support.live.rig import Counts, Going, Rig, total
+from support.live.ended import Counts, total
+from support.live.rig import Going, Rig
 
 KIT = "qwen-code"
 CAPSULE = Path(__file__).parents[2] / "capsules" / "triage-issue"

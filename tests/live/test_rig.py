@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from support.live.rig import Rig, total
+from support.live.ended import total
+from support.live.rig import Rig
 
 KIT = "native"
 AGENT = """

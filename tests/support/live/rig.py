@@ -8,26 +8,13 @@ import subprocess
 import uuid
 from collections.abc import Callable, Generator, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
-from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from capsule_runtime.core.log import Record
 from support.command import ADVISORY, PROGRAM, Done, Process
+from support.live.ended import Counts, Ended
 from support.live.island import Island
 from support.live.kits import Kit
-from support.processes import processes_of
-
-COUNTED = (
-    "input_tokens",
-    "output_tokens",
-    "cache_read_tokens",
-    "cache_write_tokens",
-    "reasoning_tokens",
-)
-"""What is compared; nobody here serves writes to the cache that last an hour."""
-Counts = dict[str, int]
 
 
 class Rig:
@@ -235,71 +222,6 @@ class Going(Process):
         written = self._result.read_bytes() if self._result.exists() else b"{}"
         result: dict[str, Any] = json.loads(written)
         return Ended(done.status, frames, done.err, facts, result)
-
-
-@dataclass(frozen=True)
-class Ended:
-    """What became of a run."""
-
-    status: int
-    frames: list[dict[str, Any]]
-    err: str
-    facts: list[dict[str, Any]]
-    """The whole log, frames too."""
-    result: dict[str, Any]
-
-    @property
-    def outcome(self) -> tuple[str, str, int]:
-        """Return outcome, reason and exit code, once all is checked that holds for every run."""
-        self.check()
-        return self.result["outcome"], self.result["reason"], self.status
-
-    @cached_property
-    def events(self) -> list[dict[str, Any]]:
-        """Return the events that are on record."""
-        return [fact["event"] for fact in self.facts if fact.get("fact") == "said"]
-
-    @property
-    def usage(self) -> list[Counts]:
-        """Return what each call was said to have used; `counted` has the totals as well."""
-        reports = [event for event in self.events if event["type"] == "usage"]
-        calls = [one for one in reports if one.get("scope", "call") == "call"]
-        return [{name: one[name] for name in COUNTED if name in one} for one in calls]
-
-    @property
-    def counted(self) -> Counts:
-        """Return what the run has on its account in the end: totals too, and nothing twice."""
-        lines = [json.dumps(fact).encode() + b"\n" for fact in self.facts]
-        used = Record.fold(lines).usage.total
-        counts = {name: getattr(used, name) for name in sorted(COUNTED)}
-        return {name: count for name, count in counts.items() if count is not None}
-
-    @property
-    def failure(self) -> str | None:
-        """Return the kind of failure that the harness told."""
-        kinds = [event["kind"] for event in self.events if event["type"] == "turn-failed"]
-        return kinds[-1] if kinds else None
-
-    @property
-    def text(self) -> str:
-        """Return all text that was streamed."""
-        texts = [frame for frame in self.frames if frame["type"] == "text"]
-        return "".join(frame["text"] for frame in texts if not frame["final"])
-
-    def check(self) -> None:
-        """Check what holds for every run: one end, the same everywhere, and nobody left."""
-        finals = [f for f in self.frames if f["type"] == "status" and f["final"]]
-        assert finals == [self.frames[-1]], self.err
-        assert self.result["exit_code"] == self.status, self.err
-        empty = [fact for fact in self.facts if fact.get("fact") == "tree-empty"]
-        assert [fact["left"] for fact in empty] == [0]
-        assert processes_of(self.frames[0]["run"]) == []
-
-
-def total(reports: list[Counts]) -> Counts:
-    """Return the sums of *reports*, field by field; a field that nobody reported stays away."""
-    names = {name for report in reports for name in report}
-    return {name: sum(report.get(name, 0) for report in reports) for name in sorted(names)}
 
 
 def _toml(values: Mapping[str, object]) -> list[str]:
