@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+from pathlib import Path
 
 import pytest
 
@@ -11,8 +12,18 @@ from support.live.ended import total
 from support.live.rig import Going, Rig
 
 KIT = "claude-code"
+CAPSULE = Path(__file__).parents[2] / "capsules" / "code-review"
 DONE = ("completed", "completed", 0)
 INTERRUPTED = ("canceled", "interrupted", 130)
+
+
+def test_the_ready_capsule(rig: Rig) -> None:
+    grants = ("--grant", "host=api.anthropic.com", "--grant", "secret=ANTHROPIC_API_KEY")
+
+    ended = rig.run("Please MOCK:tool", *grants, capsule=str(CAPSULE))
+
+    assert ended.outcome == ("completed", "completed", 0)
+    assert ended.counted == total(rig.served())
 
 
 def test_a_plain_answer(rig: Rig) -> None:
