@@ -119,7 +119,7 @@ def plan_run(
         limits=ready.limits,
         model=ready.model,
         context=request.context,
-        usage=capsule.driver.describe().usage,
+        usage=capsule.described.usage,
         ledger=terms.ledger,
         spend=terms.spend,
         ceilings=terms.ceilings,

@@ -67,7 +67,7 @@ def check_version(capsule: Capsule, given_path: str | None, state: Path | None) 
     Raises:
         HarnessError: E-HAR-007, it is not a version that the capsule wants.
     """
-    described, harness = capsule.driver.describe(), capsule.manifest.harness
+    described, harness = capsule.described, capsule.manifest.harness
     if harness.command or not (
         described.version_args and (harness.version or described.tested_versions)
     ):

@@ -57,7 +57,7 @@ class Registrar:
         return await self._with_version(ready), prices
 
     async def _with_version(self, ready: Ready) -> Ready:
-        if not ready.capsule.driver.describe().version_args:
+        if not ready.capsule.described.version_args:
             return ready
         return await anyio.to_thread.run_sync(with_version, ready, self.store.state)
 

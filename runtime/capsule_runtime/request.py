@@ -121,7 +121,7 @@ class Ready:
     @property
     def notes(self) -> tuple[str, ...]:
         """Return what is noted of the launch."""
-        harness = self.capsule.driver.describe().harness
+        harness = self.capsule.described.harness
         note = self.installed.note(harness) if self.installed else None
         return (note,) if note else ()
 
@@ -162,7 +162,7 @@ def read_request(request: RunRequest, day: DayCeilings = NO_DAY) -> Draft:
     capsule = _capsule(request, workdir)
     check_names(request.env, by_caller=True)
     limits = _lowered(capsule.manifest.limits.in_units(), request)
-    usage = capsule.driver.describe().usage
+    usage = capsule.described.usage
     terms = terms_of(capsule.manifest.spend.ceilings(), request.ceilings, day, usage)
     return Draft(capsule, request, workdir, limits, terms)
 

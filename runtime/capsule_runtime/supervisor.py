@@ -106,7 +106,7 @@ class Supervisor:
         run, context = new_id("run"), self._registrar.context_for(ready)
         state_folder = self._registrar.store.state
         places = places_of(state_folder, run, context.uuid, ready.workdir)
-        session = context.session if ready.capsule.driver.describe().resumes else None
+        session = context.session if ready.capsule.described.resumes else None
         task = Task(
             run=run,
             context=context.name,

@@ -12,8 +12,15 @@ from pathlib import Path
 from msgspec import Struct
 
 from capsule_runtime.core.sandbox_plan import WallPlan
-from capsule_runtime.driver import Configurable, Driver, LaunchPlan, LaunchRequest, find_driver
-from capsule_runtime.errors import CapsuleError, HarnessError, ManifestError, UsageError
+from capsule_runtime.driver import (
+    Description,
+    Driver,
+    LaunchPlan,
+    LaunchRequest,
+    find_driver,
+)
+from capsule_runtime.errors import ManifestError, UsageError
+from capsule_runtime.host.describing import check_keys, described_by, planned_by
 from capsule_runtime.host.footprint import find_program, search_path
 from capsule_runtime.host.native import native_program
 from capsule_runtime.manifest import (
@@ -39,6 +46,8 @@ class Capsule:
     driver: Driver
     config: Struct
     system_prompt: str | None
+    described: Description
+    """What the driver says of its harness, as it is configured."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,7 +123,7 @@ def bare_capsule(driver: str, folder: Path) -> Capsule:
     # A capsule's name follows rules that the name of anybody's driver need not.
     name = re.sub(r"[^a-z0-9._-]", "-", driver.lower()).lstrip("._-")[:64] or "harness"
     capsule = ready_capsule(folder, Manifest(name, Harness(driver)))
-    if not capsule.driver.describe().command:
+    if not capsule.described.command:
         raise UsageError(
             "E-USE-036",
             f"the driver {driver!r} has no harness of its own to run",
@@ -135,19 +144,19 @@ def ready_capsule(folder: Path, manifest: Manifest, text: str = "") -> Capsule:
             )
     driver = find_driver(manifest.harness.driver)()
     config = convert_config(manifest.harness.config, driver.Config, path, text)
-    if isinstance(driver, Configurable):
-        driver.configure(config)
-    if manifest.harness.version and (why := _cannot_tell_version(driver, manifest)):
+    described = described_by(driver, config, manifest.harness.driver)
+    if manifest.harness.version and (why := _cannot_tell_version(described, manifest)):
         raise ManifestError(
             "E-MAN-006", f"{path}: harness.version is set, but {why}", "Leave harness.version out."
         )
-    return Capsule(folder.resolve(), manifest, driver, config, _system_prompt(folder, manifest))
+    prompt = _system_prompt(folder, manifest)
+    return Capsule(folder.resolve(), manifest, driver, config, prompt, described)
 
 
-def _cannot_tell_version(driver: Driver, manifest: Manifest) -> str:
+def _cannot_tell_version(described: Description, manifest: Manifest) -> str:
     if manifest.harness.command:
         return "harness.command is too, and what a capsule brings is not run to ask for its version"
-    if not driver.describe().version_args:
+    if not described.version_args:
         return f"the driver {manifest.harness.driver!r} cannot tell which version a harness has"
     return ""
 
@@ -158,12 +167,12 @@ def plan_launch(capsule: Capsule, places: Places, task: Task) -> Launch:
     Raises:
         HarnessError: its program is not on this machine, or the driver refuses.
     """
-    harness, driver = capsule.manifest.harness, capsule.driver
+    harness, told = capsule.manifest.harness, capsule.described
     request = LaunchRequest(
         run=task.run,
         context=task.context,
         message=task.message,
-        command=_inside(capsule.folder, harness.command or driver.describe().command),
+        command=_inside(capsule.folder, harness.command or capsule.described.command),
         args=(*_inside(capsule.folder, harness.args), *task.args),
         config=capsule.config,
         home=str(places.home),
@@ -178,36 +187,12 @@ def plan_launch(capsule: Capsule, places: Places, task: Task) -> Launch:
         model=task.model or harness.model,
         system_prompt=capsule.system_prompt,
     )
-    _check_keys(driver, {**dict.fromkeys(task.awaited, "-"), **task.env}, harness.driver)
-    plan = _ask_plan(driver, request, harness.driver)
+    check_keys(told, {**dict.fromkeys(task.awaited, "-"), **task.env}, harness.driver)
+    plan = planned_by(capsule.driver, request, harness.driver)
     env = _environment(places, task.run, plan.env, task.env)
-    told = driver.describe()
     found = find_program(plan.argv[0], env["PATH"], "" if harness.command else told.install)
     argv = (native_program(found, told.native), *plan.argv[1:])
     return Launch(argv, env, str(places.workdir), plan, launcher=found)
-
-
-def _check_keys(driver: Driver, env: Mapping[str, str], name: str) -> None:
-    keys = driver.describe().keys
-    if keys and not any(env.get(key) for key in keys):
-        raise HarnessError(
-            "E-HAR-006",
-            f"the harness of the driver {name!r} has no key: {' or '.join(keys)} is not given",
-            f"Set it and give it to the run: --env {keys[0]}",
-        )
-
-
-def _ask_plan(driver: Driver, request: LaunchRequest, name: str) -> LaunchPlan:
-    try:
-        return driver.launch(request)
-    except CapsuleError:
-        raise
-    except Exception as exc:  # a driver may be anybody's code
-        raise HarnessError(
-            "E-HAR-005",
-            f"the driver {name!r} cannot plan the launch: {type(exc).__name__}: {exc}",
-            "This is an error of the driver. Report it to its authors.",
-        ) from exc
 
 
 def _environment(

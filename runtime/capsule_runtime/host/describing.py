@@ -1,0 +1,63 @@
+"""Ask a driver before the launch. It may be anybody's code: what it raises is its own fault."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from msgspec import Struct
+
+from capsule_runtime.driver import Configurable, Description, Driver, LaunchPlan, LaunchRequest
+from capsule_runtime.errors import CapsuleError, HarnessError
+
+
+def described_by(driver: Driver, config: Struct, name: str) -> Description:
+    """Configure *driver*, called *name*, and return what it says then.
+
+    Raises:
+        HarnessError: E-HAR-005, it broke; or what it refuses itself.
+    """
+    try:
+        if isinstance(driver, Configurable):
+            driver.configure(config)
+        return driver.describe()
+    except CapsuleError:
+        raise
+    except Exception as exc:  # a driver may be anybody's code
+        raise _broken(name, "describe its harness", exc) from exc
+
+
+def check_keys(described: Description, env: Mapping[str, str], name: str) -> None:
+    """Check that one of the keys that a harness may have is given in *env*.
+
+    Raises:
+        HarnessError: E-HAR-006, there is none.
+    """
+    keys = described.keys
+    if keys and not any(env.get(key) for key in keys):
+        raise HarnessError(
+            "E-HAR-006",
+            f"the harness of the driver {name!r} has no key: {' or '.join(keys)} is not given",
+            f"Set it and give it to the run: --env {keys[0]}",
+        )
+
+
+def planned_by(driver: Driver, request: LaunchRequest, name: str) -> LaunchPlan:
+    """Return how *driver*, called *name*, wants its harness started.
+
+    Raises:
+        HarnessError: E-HAR-005, it broke; or what it refuses itself.
+    """
+    try:
+        return driver.launch(request)
+    except CapsuleError:
+        raise
+    except Exception as exc:  # a driver may be anybody's code
+        raise _broken(name, "plan the launch", exc) from exc
+
+
+def _broken(name: str, what: str, exc: Exception) -> HarnessError:
+    return HarnessError(
+        "E-HAR-005",
+        f"the driver {name!r} cannot {what}: {type(exc).__name__}: {exc}",
+        "This is an error of the driver. Report it to its authors.",
+    )
