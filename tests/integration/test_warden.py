@@ -91,6 +91,18 @@ os.kill(os.getppid(), signal.SIGKILL)
 signal.pause()
 """
 
+# A wrapper that ignores what it is told, as those of some harnesses do, and waits for its child.
+LAUNCHES = """
+import os, signal
+signal.signal(signal.SIGINT, signal.SIG_IGN)
+if os.fork() == 0:
+    signal.signal(signal.SIGINT, lambda *_: (os.write(1, b"interrupted"), os._exit(0)))
+    os.write(1, b"ready")
+    while True:
+        signal.pause()
+os.wait()
+"""
+
 STOPS_ITS_BURIER = """
 import os, signal
 os.kill(os.getppid(), signal.SIGSTOP)
@@ -392,6 +404,16 @@ async def test_the_lock_is_held_until_every_tree_is_buried(kit: Kit) -> None:
     await started.buried()
     wait_gone(burier)
     assert is_free(kit.state / "it.warden")
+
+
+async def test_a_signal_reaches_the_program_behind_its_launcher(kit: Kit) -> None:
+    started = await kit.python(LAUNCHES)
+    await started.ready()
+
+    started.tree.signal(signal.SIGINT)
+
+    assert await started.read() == b"interrupted"
+    await started.buried()
 
 
 async def test_large_arguments_and_environment(kit: Kit) -> None:

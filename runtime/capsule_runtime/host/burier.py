@@ -144,7 +144,9 @@ class Burier:
         # Reaping clears the pid, so it is never that of another process.
         if self._harness:
             try:
-                os.kill(self._harness, number)
+                # To its whole group, as a terminal does it: what was started may be a launcher that
+                # keeps signals to itself, with the real program as its child.
+                os.killpg(self._harness, number)
             except PermissionError:
                 pass  # It has become another user. To be asked is not to be killed: see `Sweep`.
 
