@@ -77,6 +77,7 @@ class MiniSweAgentDriver:
             keys=_KEYS,
             interrupt_signal=_SIGINT,
             usage="final",
+            tells_at_end=True,
         )
 
     def launch(self, request: LaunchRequest) -> LaunchPlan:

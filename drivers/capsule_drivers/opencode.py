@@ -20,6 +20,7 @@ from capsule_runtime import (
     Event,
     Exit,
     FailureKind,
+    HarnessError,
     LaunchPlan,
     LaunchRequest,
     Remember,
@@ -118,7 +119,7 @@ class OpencodeDriver:
         if config.mode == "run":
             self._lines = RunLines(model.replace("/", ":", 1))
             argv = (*command, "run", "--format", "json", "--thinking", *request.args)
-            argv += ("-m", model) if request.model else ()
+            argv += ("-m", model)
             argv += ("--auto",) if config.permissions == "bypass" else ()
             argv += ("--session", request.session) if request.session else ()
             words = "\n\n".join(words_of(request.message))
@@ -127,8 +128,7 @@ class OpencodeDriver:
         self._dialogue = Dialogue(
             self._usage_of_turn, allows_all=config.permissions == "bypass", injects=True
         )
-        named = model if request.model else None
-        plan = Plan(request.workdir, blocks_of(request.message), request.session, model=named)
+        plan = Plan(request.workdir, blocks_of(request.message), request.session, model=model)
         argv = (*command, "acp", *request.args)
         return LaunchPlan(argv, dict(_QUIET), files, self._dialogue.begin(plan), keep_stdin=True)
 
@@ -168,11 +168,21 @@ class OpencodeDriver:
 
 
 def _model_of(request: LaunchRequest) -> str:
-    """Return the model as `provider/id`; a bare name is of the provider whose key is given."""
-    if request.model and "/" in request.model:
+    """Return the model as `provider/id`; a bare name is of the provider whose key is given.
+
+    Raises:
+        HarnessError: E-HAR-010, none is named: opencode would send the task to a model of its own.
+    """
+    if not request.model:
+        raise HarnessError(
+            "E-HAR-010",
+            "no model is named, and opencode's own choice may be a provider that nobody named",
+            'Write model = "anthropic/claude-sonnet-4-5" under [harness], or give --model.',
+        )
+    if "/" in request.model:
         return request.model
     named = [name for name, it in _PROVIDERS.items() if request.env.get(it.key)]
-    return f"{named[0] if named else 'anthropic'}/{request.model or ''}"
+    return f"{named[0] if named else 'anthropic'}/{request.model}"
 
 
 def _files_of(request: LaunchRequest, model: str, *, asks: bool) -> Mapping[str, bytes]:

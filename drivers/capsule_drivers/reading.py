@@ -35,6 +35,7 @@ _OF_STATUS = {
 _OF_WORDS = (
     (FailureKind.CONTEXT_LENGTH, ("context length", "context_length", "prompt is too long")),
     (FailureKind.CONTEXT_LENGTH, ("context window", "maximum context")),
+    (FailureKind.CONTEXT_LENGTH, ("context is too large",)),
     (FailureKind.QUOTA, ("insufficient_quota", "exceeded your current quota", "credit balance")),
     (FailureKind.AUTH, ("invalid api key", "no api key", "authentication", "unauthorized")),
     (FailureKind.RATE_LIMIT, ("rate limit", "rate_limit", "too many requests")),

@@ -47,6 +47,8 @@ class Description:
     resumes: bool = False
     steers: bool = False
     asks_permission: bool = False
+    tells_at_end: bool = False
+    """It tells what it did when it is over: nothing can be counted, and stopped, before."""
     loses_tail: bool = False
     """The harness may exit before a 64 KiB pipe has drained, and lose what it last wrote."""
 

@@ -11,6 +11,7 @@ from typing import Self
 from capsule_runtime.core.ceilings import NO_DAY, Ceilings, DayCeilings
 from capsule_runtime.core.env_names import check_names
 from capsule_runtime.core.grants import Capabilities, Grants, Policy, Wish
+from capsule_runtime.core.model_names import check_model
 from capsule_runtime.core.sandbox_plan import TIER
 from capsule_runtime.core.terms import NO_CEILINGS, Terms, terms_of
 from capsule_runtime.errors import ContainmentError, UsageError
@@ -162,8 +163,14 @@ def read_request(request: RunRequest, day: DayCeilings = NO_DAY) -> Draft:
     capsule = _capsule(request, workdir)
     check_names(request.env, by_caller=True)
     limits = _lowered(capsule.manifest.limits.in_units(), request)
-    usage = capsule.described.usage
-    terms = terms_of(capsule.manifest.spend.ceilings(), request.ceilings, day, usage)
+    check_model(request.model or capsule.manifest.harness.model)
+    terms = terms_of(
+        capsule.manifest.spend.ceilings(),
+        request.ceilings,
+        day,
+        capsule.described.usage,
+        is_told_at_end=capsule.described.tells_at_end,
+    )
     return Draft(capsule, request, workdir, limits, terms)
 
 

@@ -290,6 +290,21 @@ def test_a_later_request_that_is_refused_is_noted() -> None:
     assert said == [Note("codex refused a request: too late")]
 
 
+def test_an_interrupt_between_two_calls_is_asked_for_again() -> None:
+    driver, _ = planned()
+    driver.receive(OPENING)
+    asked = sent(driver.interrupt())
+
+    refused = line({"error": {"code": -32600, "message": "no active turn"}, "id": asked["id"]})
+    silent = driver.receive(refused)
+    again = [said for said in driver.receive(delta("a")) if isinstance(said, Send)]
+    then = [said for said in driver.receive(delta("b")) if isinstance(said, Send)]
+
+    assert list(silent) == []
+    assert [sent(one)["method"] for one in again] == ["turn/interrupt"]
+    assert then == []
+
+
 def test_an_interrupt_names_the_turn() -> None:
     driver, _ = planned()
     assert driver.interrupt() is None

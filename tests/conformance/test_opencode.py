@@ -13,6 +13,7 @@ from capsule_drivers.opencode import Memory, OpencodeConfig, OpencodeDriver
 from capsule_runtime import (
     Exit,
     FailureKind,
+    HarnessError,
     LaunchPlan,
     LaunchRequest,
     Message,
@@ -176,3 +177,10 @@ def test_run_can_be_stopped_by_a_signal_alone() -> None:
     assert driver.steer("w1", "words") is None
     assert driver.describe().interrupt_signal == 15
     assert driver.describe().usage == "per-call"
+
+
+def test_no_model_of_its_own_choice_gets_the_task() -> None:
+    with pytest.raises(HarnessError) as refused:
+        OpencodeDriver().launch(request(model=None))
+
+    assert refused.value.code == "E-HAR-010"

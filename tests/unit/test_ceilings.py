@@ -8,6 +8,7 @@ import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 from capsule_runtime import SpendError, UsageError
 from capsule_runtime.core.ceilings import (
@@ -19,7 +20,7 @@ from capsule_runtime.core.ceilings import (
     Refusal,
 )
 from capsule_runtime.core.ledger import Spend
-from capsule_runtime.core.model_names import Pattern
+from capsule_runtime.core.model_names import Pattern, check_model
 from capsule_runtime.core.prices import DollarsPerMillion, Price, PriceTable, Provider, Rate, Row
 from capsule_runtime.core.prices import override as price_of
 from capsule_runtime.core.terms import Terms, terms_of
@@ -83,6 +84,31 @@ def terms(
     day: DayCeilings = NO_DAY,
 ) -> Terms:
     return terms_of(ceilings, Ceilings(), day, usage)
+
+
+@pytest.mark.parametrize("counted", [Ceilings(turns=1), Ceilings(tool_calls=1)])
+def test_what_is_told_at_the_end_cannot_be_counted_before(counted: Ceilings) -> None:
+    late = terms_of(counted, Ceilings(), NO_DAY, "final", is_told_at_end=True)
+    allowed = terms_of(replace(counted, on_unmetered="allow"), Ceilings(), NO_DAY, "final")
+
+    with pytest.raises(UsageError, match="told only when the run is over") as refused:
+        late.check(None, TABLE)
+    allowed.check(None, TABLE)
+
+    assert refused.value.code == "E-USE-040"
+
+
+@pytest.mark.parametrize("name", ["--help", "-m", "", " ", "a\nb", "a\x1b[1m"])
+def test_what_a_harness_could_take_for_an_option_is_no_model(name: str) -> None:
+    with pytest.raises(UsageError) as refused:
+        check_model(name)
+
+    assert refused.value.code == "E-USE-037"
+
+
+@pytest.mark.parametrize("name", [None, "gpt-5", "anthropic:claude", "openrouter/qwen/q:free"])
+def test_a_model_is_called_what_its_provider_calls_it(name: str | None) -> None:
+    check_model(name)
 
 
 @pytest.mark.parametrize(

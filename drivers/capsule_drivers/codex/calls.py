@@ -31,6 +31,7 @@ _WORDED = (
     ("Quota exceeded", FailureKind.QUOTA),
     ("usage limit", FailureKind.QUOTA),
     ("context window", FailureKind.CONTEXT_LENGTH),
+    ("exceeds the maximum length", FailureKind.CONTEXT_LENGTH),
     *((f"status{mark} {code}", kind) for code, kind in _STATUS_KINDS.items() for mark in ("", ":")),
 )
 """What only the words of an error tell, first match first."""

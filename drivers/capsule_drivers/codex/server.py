@@ -59,6 +59,9 @@ class AppServer:
         self._waiting: list[tuple[str, str]] = []
         """Words to steer with that came before the turn began."""
         self._asked: dict[str, wire.Request] = {}
+        self._interrupt = 0
+        self._is_due_again = False
+        """Whether an interrupt came in a moment in which the app-server knew of no turn."""
 
     def notified(self, method: bytes, line: bytes) -> Sequence[Said]:
         """Return what a *line* that calls a *method* means.
@@ -68,6 +71,9 @@ class AppServer:
         """
         if self.turn.heeds(method):
             said = self.turn.notified(method, line)
+            if self._is_due_again and (again := self.interrupt()) is not None:
+                self._is_due_again = False
+                said = [*said, again]
             return [*said, *self._steer_waiting()] if self._waiting else said
         return _NOTHING if wire.heads.decode(line).id is None else self._ask(line)
 
@@ -97,7 +103,9 @@ class AppServer:
         turn = self.turn
         if not turn.id:
             return None
-        return self._call("turn/interrupt", {"threadId": turn.thread, "turnId": turn.id})
+        asked = self._call("turn/interrupt", {"threadId": turn.thread, "turnId": turn.id})
+        self._interrupt = self._last_id
+        return asked
 
     def steer(self, id: str, text: str) -> Send:
         """Return what adds *text* to the turn, or nothing yet if that has not begun."""
@@ -145,6 +153,9 @@ class AppServer:
         return self._call("turn/steer", params)
 
     def _refused(self, id: int | str | None, message: str) -> Sequence[Said]:
+        if id == self._interrupt:
+            self._is_due_again = True  # between two calls there is a moment without a turn
+            return _NOTHING
         if id not in (INITIALIZE, THREAD, TURN):
             return [Note(f"codex refused a request: {message}")]
         kind = kind_of_words(message)

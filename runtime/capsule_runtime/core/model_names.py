@@ -7,7 +7,23 @@ from typing import Literal, assert_never
 
 from msgspec import Struct
 
+from capsule_runtime.errors import UsageError
+
 _COMPACT_DATE = re.compile(r"-(20[0-9]{2})(0[1-9]|1[0-2])(0[1-9]|[12][0-9]|3[01])(?=[-:]|$)")
+
+
+def check_model(name: str | None) -> None:
+    """Check that *name*, if one is asked for, can be the name of a model in a harness's words.
+
+    Raises:
+        UsageError: E-USE-037, it cannot: a harness might take it for an option.
+    """
+    if name is not None and (name.startswith("-") or not name.isprintable() or not name.strip()):
+        raise UsageError(
+            "E-USE-037",
+            f"{name!r} is no name of a model",
+            "Write it as its provider does.",
+        )
 
 
 class Pattern(Struct, frozen=True, omit_defaults=True):

@@ -29,6 +29,8 @@ class Terms:
     day: DayCeilings
     ledger: Literal["driver"] = "driver"
     """Where the account comes from."""
+    is_told_at_end: bool = False
+    """Whether even answers and tool calls are told only when the run is over."""
 
     @property
     def needs_prices(self) -> bool:
@@ -45,6 +47,7 @@ class Terms:
         """
         if (reached := Ledger(self.ceilings, prices).exhausted()) is not None:
             raise SpendError("E-SPE-001", reached.refusal, "Raise the ceiling.")
+        self._check_counts()
         of_day = Ceilings(self.day.microusd, self.day.tokens)
         of_day = msgspec.structs.replace(of_day, on_unmetered=self.ceilings.on_unmetered)
         for ceilings, is_of_day in ((self.ceilings, False), (of_day, True)):
@@ -53,11 +56,21 @@ class Terms:
                 continue
             message = msgspec.structs.replace(unheld, is_of_day=is_of_day).refusal
             if self.spend in (Spend.AFTER_RUN, Spend.UNMETERED):
-                raise UsageError("E-USE-040", message, _UNMETERED_HINT)
+                hint = _OWN_LIMIT_HINT if self.is_told_at_end else _UNMETERED_HINT
+                raise UsageError("E-USE-040", message, hint)
             raise UsageError("E-USE-041", message, _UNPRICED_HINT)
+
+    def _check_counts(self) -> None:
+        if not self.is_told_at_end or self.ceilings.on_unmetered == "allow":
+            return
+        for ceiling, limit in self.ceilings.limits():
+            if ceiling not in METERED:
+                why = "what it does is told only when the run is over"
+                raise UsageError("E-USE-040", Unheld(ceiling, limit, why).refusal, _OWN_LIMIT_HINT)
 
 
 _UNMETERED_HINT = "Bound turns or tool calls, or allow it with --on-unmetered allow."
+_OWN_LIMIT_HINT = "Set a limit of the harness's own under [harness.config], or allow it with --on-unmetered allow."
 _UNPRICED_HINT = (
     "Write the model as provider:id, give it a price of your own, or bound tokens instead."
 )
@@ -68,6 +81,8 @@ def terms_of(
     of_caller: Ceilings,
     day: DayCeilings,
     usage: Literal["per-call", "cumulative", "final", "none"],
+    *,
+    is_told_at_end: bool = False,
 ) -> Terms:
     """Return the terms of a run with a driver that reports its *usage* so.
 
@@ -76,7 +91,7 @@ def terms_of(
     ceilings = of_capsule.lowered_by(of_caller)
     if day and of_caller.on_unmetered == "refuse":
         ceilings = msgspec.structs.replace(ceilings, on_unmetered="refuse")
-    return Terms(spend_word(usage), ceilings, day)
+    return Terms(spend_word(usage), ceilings, day, is_told_at_end=is_told_at_end)
 
 
 def spend_word(
