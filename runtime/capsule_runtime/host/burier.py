@@ -194,6 +194,17 @@ class Burier:
         self._bury()
 
 
+class LiveRun:
+    """A run whose tree is not proven gone, our copy of its burier's socket, and its cgroups."""
+
+    __slots__ = ("cgroups", "run", "supervisor")
+
+    def __init__(self, run: str, supervisor: int, cgroups: Cgroups) -> None:
+        self.run = run
+        self.supervisor = supervisor
+        self.cgroups = cgroups
+
+
 def tell(supervisor: int, *words: int | str | dict[str, object] | None) -> None:
     """Say *words* to the supervisor at the other end of a run's socket, if it is there."""
     try:

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     import signal
     import socket
 
-    from capsule_runtime.host.burier import MESSAGE_BYTES, Burier, tell
+    from capsule_runtime.host.burier import MESSAGE_BYTES, Burier, LiveRun, tell
     from capsule_runtime.host.cgroup import Cgroups, release
     from capsule_runtime.host.door import Door
     from capsule_runtime.host.linux import open_signals, read_signals
@@ -43,7 +43,7 @@ else:
     import _signal as signal
     import _socket as socket
 
-    from burier import MESSAGE_BYTES, Burier, tell
+    from burier import MESSAGE_BYTES, Burier, LiveRun, tell
     from cgroup import release
     from door import Door
     from linux import open_signals, read_signals
@@ -61,17 +61,6 @@ else:
 BURIER_SECONDS = SWEEP_SECONDS + 2
 NO_SIBLINGS = (errno.ENOSYS, errno.EPERM, errno.EINVAL)
 """What the system says where it forks no siblings: old kernels, and some filters of calls."""
-
-
-class LiveRun:
-    """A run whose tree is not proven gone, our copy of its burier's socket, and its cgroups."""
-
-    __slots__ = ("cgroups", "run", "supervisor")
-
-    def __init__(self, run: str, supervisor: int, cgroups: Cgroups) -> None:
-        self.run = run
-        self.supervisor = supervisor
-        self.cgroups = cgroups
 
 
 class Watch:
@@ -102,6 +91,15 @@ class Watch:
     def keep(self) -> None:
         """Start and watch runs until the supervisor is gone and every tree is buried."""
         self._need_zygote()
+        self._watch()
+        if self._zygote is not None:
+            pid = self._zygote.pid
+            self._end_zygote(self._zygote)
+            os.waitpid(pid, 0)
+            self._spared.discard(pid)
+        self._watch()
+
+    def _watch(self) -> None:
         while not self._closing or self._live or self._lost or self._sweep:
             for descriptor, _ in self._poll.poll(self._pause_ms()):
                 self._receive(descriptor)
@@ -109,9 +107,6 @@ class Watch:
                 self._kill_late_buriers()
             if self._lost or self._sweep:
                 self._bury_orphans()
-        if self._zygote is not None:
-            self._zygote.end()
-            os.waitpid(self._zygote.pid, 0)
 
     def _pause_ms(self) -> int | None:
         pauses = [self._sweep.pause_ms] if self._sweep else []
@@ -199,7 +194,12 @@ class Watch:
 
     def _end_zygote(self, zygote: Zygote) -> None:
         zygote.end()
+        self._lose_zygote()
+
+    def _lose_zygote(self) -> None:
         self._zygote = None
+        # It may have been in the middle of a rehearsal, with a child.
+        self._sweep = self._sweep or Sweep(spared=self._spared)
 
     def _ask_to_bury(self, run: str) -> bool:
         """Ask the buriers of *run*; return whether there is anything of it to wait for."""
@@ -248,7 +248,7 @@ class Watch:
             self._spared.discard(pid)
             if self._zygote is not None and pid == self._zygote.pid:
                 self._zygote.forget()
-                self._zygote = None
+                self._lose_zygote()
             live = self._live.pop(pid, None)
             if live is not None and status == 0:
                 self._settle(live, b"done")

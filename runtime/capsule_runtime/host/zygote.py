@@ -121,8 +121,11 @@ def serve(woken: int, requests: socket.socket, kept: Kept) -> None:
     be_called(b"capsule-zygote")
     close_all_but(*kept, woken, requests.fileno())
     lifeline, _, signals = kept
+    # Not the supervisor's life: its end must not make a rehearsal a burial, and stop its child.
+    nobody = os.pidfd_open(os.getpid())
     for _ in range(REHEARSALS):
-        rehearse(Burier(lifeline, signals))
+        rehearse(Burier(nobody, signals))
+    os.close(nobody)
     burier = Burier(lifeline, signals)
     gc.freeze()
     while os.read(woken, 1):
