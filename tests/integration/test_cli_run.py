@@ -274,7 +274,7 @@ def test_only_regular_files_of_the_run_are_listed(command: Command) -> None:
     words = ("--env", f"FOREIGN={command.folder / 'foreign'}", "--result", "result.json")
     command.run(f"{make}\n{HELLO}", *words)
     listed = json.loads((command.folder / "result.json").read_text())
-    command.run(f'{HELLO}\nrm -r "$CAPSULE_OUT"; ln -s "$FOREIGN" "$CAPSULE_OUT"', *words)
+    command.run(f'rm -r "$CAPSULE_OUT"; ln -s "$FOREIGN" "$CAPSULE_OUT"\n{HELLO}', *words)
     instead = json.loads((command.folder / "result.json").read_text())
 
     assert [file["path"] for file in listed["out"]] == ["result.txt"]

@@ -24,6 +24,7 @@ def test_the_ready_capsule(rig: Rig) -> None:
 
     assert ended.outcome == ("completed", "completed", 0)
     assert ended.counted == total(rig.served())
+    assert ended.result["harness_microusd"] > 0
 
 
 def test_a_plain_answer(rig: Rig) -> None:

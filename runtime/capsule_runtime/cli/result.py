@@ -70,6 +70,8 @@ class Result(Struct, frozen=True):
     """How many calls of a model were heard of."""
     cost: ShownCost | None
     """Null when none was."""
+    harness_microusd: int | None
+    """What the harness itself says that it cost; null when it says nothing. No ceiling counts it."""
     ledger: str | None
     """Where the account comes from."""
     spend: Spend | None
@@ -117,6 +119,7 @@ def result_of(record: Record, out_folder: Path, prices: PriceTable | None) -> Re
         tokens=record.tokens,
         steps=len(record.usage.calls),
         cost=shown_cost(record.usage.calls, prices) if prices else None,
+        harness_microusd=record.told_dollars.microusd,
         ledger=attempt.ledger if attempt else None,
         spend=attempt.spend if attempt else None,
         ceilings=attempt.ceilings if attempt else None,

@@ -19,6 +19,7 @@ from capsule_runtime.core.containment import Containment
 from capsule_runtime.core.journal import Position
 from capsule_runtime.core.ledger import Settled
 from capsule_runtime.core.outcome import OUTCOME_OF, Outcome, Reason
+from capsule_runtime.core.told_dollars import ToldDollars
 from capsule_runtime.core.turns import Turns
 from capsule_runtime.core.usage import UsageFold
 from capsule_runtime.events import (
@@ -106,6 +107,7 @@ class Record:
         self.allowed = 0
         self.denied = 0
         self.usage = UsageFold()
+        self.told_dollars = ToldDollars()
         self.settled: Settled | None = None
         self._turns = Turns()
         self.position = Position()
@@ -204,6 +206,7 @@ class Record:
             case facts.AttemptStarted():
                 if self.attempt is not None:
                     self.usage.next_attempt()
+                    self.told_dollars.next_attempt()
                 self.attempt = fact
             case facts.Contained():
                 self.containment = fact.containment
@@ -256,6 +259,7 @@ class Record:
                 self.steers[event.id].taken_at = at
         elif isinstance(event, Usage):
             self.usage.apply(event)
+            self.told_dollars.apply(event)
         elif isinstance(event, (TurnEnd, TurnFailed)):
             self._apply_terminal(event)
 
