@@ -243,7 +243,7 @@ class Dialogue:
             return [*said, *self._fail(*_FAILED.get(stop, other))]
         if self._prompts:
             return said
-        if self._waiting:
+        if self._waiting and not self._is_cancelled:
             return [*said, Send(self._prompt_with_waiting())]
         self._is_over = True
         return [*said, *(Steered(id) for id in self._speech.handed), TurnEnd(self._speech.result)]
@@ -253,6 +253,9 @@ class Dialogue:
         if id is None or id in self._settings:
             self._settings.discard(id or 0)
             return [Note(f"the agent refused: {words}"), *self._prompt_once_set()]
+        if id in self._prompts and len(self._prompts) > 1:
+            self._prompts.discard(id)
+            return [Note(f"the agent refused words beside the turn at work: {words}")]
         kind = kind_of(problem.code, words)
         is_resumed = self._plan is not None and self._plan.session is not None
         if id == SESSION and kind is not FailureKind.AUTH and (is_resumed or "session" in words):

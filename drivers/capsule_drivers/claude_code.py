@@ -126,7 +126,9 @@ class ClaudeCodeDriver:
         return Send(user_line(id, [{"type": "text", "text": text}]))
 
     def answer(self, id: str, decision: Decision) -> Send | None:
-        wanted = self._asked.pop(id, None)
+        if id not in self._asked:
+            return None
+        wanted = self._asked.pop(id)
         match decision:
             case Refused(_, message):
                 verdict: object = {"behavior": "deny", "message": message}

@@ -93,6 +93,7 @@ class QwenCodeDriver:
         """Tools that were called and gave nothing yet: id to name."""
         self._waiting: list[str] = []
         """The ids of words that it was steered with and has not begun to answer."""
+        self._questions: set[str] = set()
         self._is_interrupted = False
 
     def describe(self) -> Description:
@@ -132,11 +133,12 @@ class QwenCodeDriver:
         return Send(_prompt(text))
 
     def answer(self, id: str, decision: Decision) -> Send | None:
-        match decision:
-            case Refused(_, message):
-                reply: dict[str, object] = {"behavior": "deny", "message": message}
-            case _:
-                reply = {"behavior": "allow"}
+        if id not in self._questions:
+            return None
+        self._questions.discard(id)
+        reply: dict[str, object] = {"behavior": "allow"}
+        if isinstance(decision, Refused):
+            reply = {"behavior": "deny", "message": decision.message}
         response = {"subtype": "success", "request_id": id, "response": reply}
         return Send(json_line({"type": "control_response", "response": response}))
 
@@ -249,6 +251,7 @@ class QwenCodeDriver:
 
     def _asked(self, id: str, subtype: str, tool: str, input: object) -> Sequence[Said]:
         if subtype == "can_use_tool":
+            self._questions.add(id)
             return [Permission(id, tool, passed_on(input))]
         why = {"subtype": "error", "request_id": id, "error": f"{subtype} is not offered"}
         refusal = json_line({"type": "control_response", "response": why})

@@ -193,7 +193,10 @@ def test_a_permission_that_is_given_repeats_the_input() -> None:
 
 
 def test_a_permission_that_is_refused_says_why() -> None:
-    sent = written(ClaudeCodeDriver().answer("r", Refused("E-POL-001", "not here")))
+    driver = ClaudeCodeDriver()
+    asking = {"subtype": "can_use_tool", "tool_name": "Bash", "input": {"command": "date"}}
+    driver.receive(line(type="control_request", request_id="r", request=asking))
+    sent = written(driver.answer("r", Refused("E-POL-001", "not here")))
 
     assert sent["response"]["response"] == {"behavior": "deny", "message": "not here"}
 

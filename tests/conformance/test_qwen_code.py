@@ -177,8 +177,11 @@ def test_a_question_for_permission_and_both_answers() -> None:
     question = {"subtype": "can_use_tool", "tool_name": "shell", "input": {"command": "ls"}}
     one = driver()
 
-    said = one.receive(line(type="control_request", request_id="q1", request=question))
-    yes, no = one.answer("q1", Answer("allow")), one.answer("q1", Refused("E-RUN-040", "no"))
+    asking = line(type="control_request", request_id="q1", request=question)
+    said = one.receive(asking)
+    yes = one.answer("q1", Answer("allow"))
+    one.receive(asking)
+    no = one.answer("q1", Refused("E-RUN-040", "no"))
 
     assert said == [Permission("q1", "shell", {"command": "ls"})]
     assert yes is not None
