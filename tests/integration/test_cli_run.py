@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import subprocess
 from pathlib import Path
 
@@ -265,6 +266,19 @@ def test_files_too_deep_to_open_do_not_spoil_the_result(command: Command) -> Non
     assert max(len(file["path"]) for file in result["out"]) < 4096
     assert len(result["out"]) == 21
     assert "and what is not listed" in shown.out
+
+
+def test_what_the_harness_says_that_it_cost_stands_beside_our_account(command: Command) -> None:
+    report = (
+        '{"type":"usage","model":"mock:model-1","input_tokens":9,"cost_usd":0.13,"call_id":"a"}'
+    )
+    command.run(f"echo '{report}'\necho '{report}'\n{HELLO}", "--result", "result.json")
+    result = json.loads((command.folder / "result.json").read_text())
+    shown = command("show", "@last").out
+
+    assert result["harness_microusd"] == 130_000
+    assert result["cost"]["least_microusd"] == 0
+    assert re.search(r"the harness says +\$0\.13", shown)
 
 
 def test_only_regular_files_of_the_run_are_listed(command: Command) -> None:

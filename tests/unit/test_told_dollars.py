@@ -46,6 +46,12 @@ def test_of_a_total_only_what_is_beyond_the_rest_is_new() -> None:
     assert told([total(0.25), total(0.1, "mock:other")]) == 350_000
 
 
+def test_a_call_that_was_of_another_model_is_moved() -> None:
+    moved = [call(0.5, "a", "mock:x"), call(0.5, "a", "mock:y"), total(0.5, "mock:y")]
+
+    assert told(moved) == 500_000
+
+
 def test_another_attempt_counts_from_nothing() -> None:
     dollars = ToldDollars()
     dollars.apply(total(0.2))

@@ -19,7 +19,7 @@ class ToldDollars:
 
     def __init__(self) -> None:
         self.microusd: int | None = None
-        self._of_call: dict[str, int] = {}
+        self._of_call: dict[str, tuple[str, int]] = {}
         self._of_model: dict[str, int] = {}
 
     def next_attempt(self) -> None:
@@ -32,18 +32,23 @@ class ToldDollars:
         if report.cost_usd is None or not 0 <= report.cost_usd <= MOST_USD:
             return
         told = round(report.cost_usd * MICRODOLLARS)
-        of_model = self._of_model.get(report.model, 0)
-        new = (
-            max(0, told - of_model) if report.scope == "total" else self._new_of_call(report, told)
-        )
-        if report.model in self._of_model or len(self._of_model) < MOST_CALLS:
-            self._of_model[report.model] = of_model + new
+        if report.scope == "total":
+            booked = new = max(0, told - self._of_model.get(report.model, 0))
+        else:
+            booked, new = told, told - self._taken_back(report, told)
+        self._book(report.model, booked)
         self.microusd = (self.microusd or 0) + new
 
-    def _new_of_call(self, report: Usage, told: int) -> int:
+    def _taken_back(self, report: Usage, told: int) -> int:
+        """Take back what was said before of the call that *report* names, and return it."""
         if not report.call_id:
-            return told
-        before = self._of_call.get(report.call_id, 0)
+            return 0
+        model, before = self._of_call.get(report.call_id, (report.model, 0))
         if before or len(self._of_call) < MOST_CALLS:
-            self._of_call[report.call_id] = told
-        return told - before
+            self._of_call[report.call_id] = report.model, told
+        self._book(model, -before)
+        return before
+
+    def _book(self, model: str, microusd: int) -> None:
+        if model in self._of_model or len(self._of_model) < MOST_CALLS:
+            self._of_model[model] = self._of_model.get(model, 0) + microusd
