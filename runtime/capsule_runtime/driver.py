@@ -89,6 +89,7 @@ class LaunchPlan:
     """Files written before the start; the names are relative to HOME."""
     stdin: bytes = b""
     keep_stdin: bool = False
+    """Whether more is said later: stdin stays open until the terminal event. Else it ends here."""
     collect: tuple[str, ...] = ()
     """Files, relative to HOME, that `ended` wants to read."""
 
