@@ -103,6 +103,35 @@ if os.fork() == 0:
 os.wait()
 """
 
+# A launcher that hands on what it hears too, so the program behind it hears it twice.
+FORWARDS = """
+import os, signal
+program = os.fork()
+if program == 0:
+    signal.signal(signal.SIGINT, lambda *_: (os.write(1, b"interrupted"), os._exit(0)))
+    os.write(1, b"ready")
+    while True:
+        signal.pause()
+signal.signal(signal.SIGINT, lambda *_: os.kill(program, signal.SIGINT))
+os.wait()
+"""
+
+# A tool in a session of its own. The harness, once interrupted, has it say what it heard.
+KEEPS_A_TOOL = """
+import os, signal
+heard = []
+tool = os.fork()
+if tool == 0:
+    os.setsid()
+    signal.signal(signal.SIGINT, lambda *_: heard.append("SIGINT"))
+    signal.signal(signal.SIGTERM, lambda *_: os.write(1, repr(heard).encode()))
+else:
+    signal.signal(signal.SIGINT, lambda *_: os.kill(tool, signal.SIGTERM))
+os.write(1, b"ready")
+while True:
+    signal.pause()
+"""
+
 STOPS_ITS_BURIER = """
 import os, signal
 os.kill(os.getppid(), signal.SIGSTOP)
@@ -415,6 +444,27 @@ async def test_a_signal_reaches_the_program_behind_its_launcher(kit: Kit) -> Non
 
     assert await started.read() == b"interrupted"
     await started.buried()
+
+
+async def test_a_launcher_that_hands_signals_on_does_no_harm(kit: Kit) -> None:
+    started = await kit.python(FORWARDS)
+    await started.ready()
+
+    started.tree.signal(signal.SIGINT)
+
+    assert [await started.read(), await started.read()] == [b"interrupted", b""]
+    await started.buried()
+
+
+async def test_a_signal_is_not_for_the_tools_that_the_burial_is_for(kit: Kit) -> None:
+    started = await kit.python(KEEPS_A_TOOL)
+    await started.ready(times=2)
+
+    started.tree.signal(signal.SIGINT)
+
+    assert await started.read() == b"[]"
+    started.tree.bury()
+    assert (await started.buried()).killed == 2
 
 
 async def test_large_arguments_and_environment(kit: Kit) -> None:

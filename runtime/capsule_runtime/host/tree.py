@@ -123,7 +123,9 @@ class Tree:
         return self._burial
 
     def signal(self, signum: int) -> None:
-        """Send *signum* to the harness, unless it has ended.
+        """Send *signum* to the harness and its process group, unless it has ended.
+
+        What has made a group of its own, as tools do, is left to the burial.
 
         Raises:
             ValueError: there is no such signal.
