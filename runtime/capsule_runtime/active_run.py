@@ -35,10 +35,13 @@ class ActiveRun:
         shelter: Callable[[Work], None],
         out: Path,
         logs: Logs,
+        notes: tuple[str, ...],
     ) -> None:
         self.id = log.run
         self.context = context
         self.logs = logs
+        self.notes = notes
+        """What a person should know of the launch; the log has it too."""
         self._log = log
         self._attempt = attempt
         self._shelter = shelter

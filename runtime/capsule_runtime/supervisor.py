@@ -139,7 +139,7 @@ class Supervisor:
             self._registrar.logs.of(run=run, context=context.name),
             self._shelters.shelter,
         )
-        active = ActiveRun(log, context.name, attempt, shelter, places.out, logs)
+        active = ActiveRun(log, context.name, attempt, shelter, places.out, logs, ready.notes)
         self._runs[run] = active
 
         async def carry_out() -> None:

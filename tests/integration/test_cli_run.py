@@ -39,6 +39,12 @@ read -r task
 printf '%s\n' "$task" > "$CAPSULE_OUT/task.json"
 echo '{"type":"turn-end","result":"noted"}'
 """
+LEAVING_LAST = r"""
+read -r task
+echo '{"type":"turn-end","result":"done"}'
+cat
+echo "stdin has ended" > "$CAPSULE_OUT/left.txt"
+"""
 HOSTILE = saying(
     r"""
 {"type":"turn-end","result":"a\u001b[31m\r\n::error::b\n##[group]c\u202e\u2028"}
@@ -399,6 +405,15 @@ def test_a_full_disk_keeps_nobody_from_reading(command: Command) -> None:
     assert done.returncode == 0
     assert done.stdout.count("running") == 3
     assert done.stderr.count("has no room left") == 3
+
+
+def test_a_harness_that_waits_for_the_end_of_its_stdin_may_leave(command: Command) -> None:
+    capsule = command.capsule(LEAVING_LAST, grace="30s")
+    done = command("run", capsule, "--task", "go", *ADVISORY, "--result", "result.json")
+    result = json.loads((command.folder / "result.json").read_text())
+
+    assert done.status == 0
+    assert [file["path"] for file in result["out"]] == ["left.txt", "result.txt"]
 
 
 def test_a_timeout_ends_the_run(command: Command) -> None:

@@ -135,6 +135,21 @@ def test_a_version_that_nobody_tested_is_told_and_noted(command: Command) -> Non
     assert '"version":"9.9.9"' in log and "has not been tested" in log
 
 
+def test_beside_frames_such_a_version_is_a_warning_on_stderr(command: Command) -> None:
+    install(command, "echo greeter 9.9.9")
+    done = command(*RUN, "--workdir", "work", "--format", "jsonl")
+
+    assert done.err == "warning: The Greeter 9.9.9 has not been tested with its driver\n"
+    assert {frame["type"] for frame in done.frames} >= {"status"}
+    assert "tested" not in done.out
+
+
+def test_beside_frames_a_tested_version_is_no_matter(command: Command) -> None:
+    install(command)
+
+    assert command(*RUN, "--workdir", "work", "--format", "jsonl").err == ""
+
+
 def test_a_tested_version_is_nothing_to_talk_about(command: Command) -> None:
     install(command)
     done = command(*RUN, "--workdir", "work")

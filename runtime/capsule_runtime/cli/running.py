@@ -87,6 +87,9 @@ async def _run_here(request: RunRequest, wishes: Wishes) -> int:
             view = make_view(wishes.format, screen)
 
             async def show(run: ActiveRun, stopper: Stopper) -> None:
+                if wishes.format == "jsonl":  # no frame holds a note of the launch
+                    for note in run.notes:
+                        view.notice(f"warning: {note}")
                 await show_own_run(run, view, screen, stopper)
 
             logger = wishes.logger(screen.row)
