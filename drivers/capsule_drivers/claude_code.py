@@ -17,6 +17,7 @@ from msgspec import UNSET, Struct
 from capsule_drivers.claude_endings import failure_of, failure_of_exit
 from capsule_drivers.claude_launch import ClaudeCodeConfig, control, line_of, plan, user_line
 from capsule_drivers.claude_usage import Account, named
+from capsule_drivers.json_text import NOTE_BYTES, passed_on, unread
 from capsule_drivers.stream_json import (
     Answer as Words,
 )
@@ -33,7 +34,6 @@ from capsule_drivers.stream_json import (
     StreamEvent,
     SystemLine,
     UserLine,
-    is_deep,
     read_block,
     read_line,
 )
@@ -64,10 +64,7 @@ from capsule_runtime import (
     TurnFailed,
 )
 
-_NOTE_BYTES = 4096
-_PROBLEM_CHARACTERS = 200
 _SYNTHETIC = "<synthetic>"
-_TOO_DEEP = "(not shown: it nests deeper than 128 levels)"
 
 
 class ClaudeCodeDriver:
@@ -146,9 +143,7 @@ class ClaudeCodeDriver:
         try:
             value = read_line(line)
         except (msgspec.DecodeError, RecursionError) as exc:
-            problem = str(exc)[:_PROBLEM_CHARACTERS]
-            shown = line[:_NOTE_BYTES].decode("utf-8", "replace")
-            said.append(Note(f"a line that is no event ({problem}): {shown}"))
+            said.append(unread(line, exc))
             if b'"message_delta"' in line or b'"message_start"' in line:
                 said.append(self._account.unread())
             return
@@ -194,7 +189,7 @@ class ClaudeCodeDriver:
         for block in _blocks(message):
             if block.type == "tool_use" and block.id:
                 self._open_tools[block.id] = name = block.name or "unknown"
-                said.append(ToolCall(block.id, name, _shown(block.input), message.id))
+                said.append(ToolCall(block.id, name, passed_on(block.input), message.id))
             elif line.parent_tool_use_id is not None:
                 continue  # a sub-agent's words are no part of the answer
             elif block.type == "text" and block.text:
@@ -209,7 +204,7 @@ class ClaudeCodeDriver:
         for block in _blocks(line.message):
             if block.type == "tool_result" and block.tool_use_id:
                 name = self._open_tools.pop(block.tool_use_id, None)
-                content = _shown(block.content)
+                content = passed_on(block.content)
                 said.append(ToolResult(block.tool_use_id, name, content, block.is_error))
 
     def _system(self, line: SystemLine, said: list[Said]) -> None:
@@ -231,7 +226,7 @@ class ClaudeCodeDriver:
     def _ask(self, id: str, subtype: str, tool: str, input: object, said: list[Said]) -> None:
         if subtype == "can_use_tool":
             self._asked[id] = input
-            said.append(Permission(id, tool, _shown(input), ["allow", "deny"]))
+            said.append(Permission(id, tool, passed_on(input), ["allow", "deny"]))
             return
         # It waits for an answer to everything it asks.
         error = {"subtype": "error", "request_id": id, "error": f"{subtype} is not supported"}
@@ -263,16 +258,12 @@ def _blocks(message: Words) -> Sequence[Block]:
 
 def _text_of(message: Words) -> str:
     words = [block.text for block in _blocks(message) if block.text]
-    return " ".join(words)[:_NOTE_BYTES] or "nothing"
-
-
-def _shown(value: object) -> object:
-    return _TOO_DEEP if is_deep(value) else value
+    return " ".join(words)[:NOTE_BYTES] or "nothing"
 
 
 def _data(result: Result) -> object:
     return (
         result.structured_output
         if result.structured_output is UNSET
-        else _shown(result.structured_output)
+        else passed_on(result.structured_output)
     )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from capsule_drivers import exits
 from capsule_drivers.stream_json import Result
 from capsule_runtime import Exit, FailureKind, TurnFailed
 
@@ -62,20 +63,8 @@ def failure_of(result: Result, error: str | None) -> tuple[FailureKind, str] | N
 
 def failure_of_exit(exit: Exit) -> TurnFailed:
     """Return what it means that the output ended without a result."""
-    said = exit.stderr_tail.decode("utf-8", "replace").strip()
-    last = said.rpartition("\n")[2][:500]
-    tail = f"; its stderr ends: {last}" if last else ""
-    if kind := _said_in(said):
-        return TurnFailed(kind, f"Claude Code gave up before its turn{tail}")
-    if exit.signal is not None:
-        kind, how = FailureKind.HARNESS_ERROR, f"was ended by signal {exit.signal}"
-    elif exit.code:
-        kind, how = FailureKind.HARNESS_ERROR, f"exited with code {exit.code}"
-    elif exit.code is None:
-        kind, how = FailureKind.INDETERMINATE, "was gone, nobody saw how,"
-    else:
-        kind, how = FailureKind.INDETERMINATE, "exited with code 0"
-    return TurnFailed(kind, f"Claude Code {how} before it told how its turn ended{tail}")
+    kind = _said_in(exit.stderr_tail.decode("utf-8", "replace"))
+    return exits.failure_of(exit, kind)
 
 
 def _said_in(words: str) -> FailureKind | None:

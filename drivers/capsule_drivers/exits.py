@@ -18,10 +18,11 @@ def failure_of(exit: Exit, kind: FailureKind | None = None) -> TurnFailed:
     else:
         found, how = FailureKind.INDETERMINATE, "exited with code 0"
     said = last_words(exit)
-    tail = f"; its stderr ends: {said[:_STDERR_CHARACTERS]}" if said else ""
+    tail = f"; its stderr ends: {said}" if said else ""
     return TurnFailed(kind or found, f"the harness {how} before it ended its turn{tail}")
 
 
 def last_words(exit: Exit) -> str:
-    """Return the last line of stderr."""
-    return exit.stderr_tail.decode("utf-8", "replace").strip().rpartition("\n")[2]
+    """Return the last line of stderr, bounded."""
+    said = exit.stderr_tail.decode("utf-8", "replace").strip()
+    return said.rpartition("\n")[2][:_STDERR_CHARACTERS]

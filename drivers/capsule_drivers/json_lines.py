@@ -8,16 +8,11 @@ from typing import TypeVar, cast
 
 import msgspec
 
+from capsule_drivers.json_text import DEPTH, decoded, unread
 from capsule_runtime import Note, Usage
 
 T = TypeVar("T")
 """A line as it was decoded."""
-_NOTE_BYTES = 4096
-_PROBLEM_CHARACTERS = 200
-_DEPTH = 128
-"""How many brackets may stand in one another: whoever reads the log must be able to decode it."""
-_ESCAPE = re.compile(rb"\\(?:u[dD][89abAB]..\\u[dD][c-fC-F]..|(u[dD][89a-fA-F][0-9a-fA-F]{2})|.)")
-"""An escape in JSON text; its group is there if it stands for half a character."""
 _USAGE_MARKS = (b'"stopReason"', b'"usage"', b'"tokens"', b'"stats"')
 
 
@@ -41,7 +36,7 @@ def _read_whole(decoder: msgspec.json.Decoder[T], block: bytes) -> list[T | Note
     # Between two lines that hold one object each stands "}\n{", and inside an object it cannot.
     if not len(lines) == block.count(b"\n") == block.count(b"}\n{") + 1:
         return None
-    if block.count(b"[") + block.count(b"{") > _DEPTH and any(map(_is_deep, block.split(b"\n"))):
+    if block.count(b"[") + block.count(b"{") > DEPTH and any(map(_is_deep, block.split(b"\n"))):
         return None
     return cast("list[T | Note | Usage]", lines)
 
@@ -49,27 +44,21 @@ def _read_whole(decoder: msgspec.json.Decoder[T], block: bytes) -> list[T | Note
 def _read_line(decoder: msgspec.json.Decoder[T], line: bytes) -> Sequence[T | Note | Usage]:
     try:
         if _is_deep(line):
-            raise ValueError(f"it nests deeper than {_DEPTH} levels")
-        try:
-            return [decoder.decode(line)]
-        except msgspec.DecodeError:
-            # Strict JSON has no halves of characters, so what they stand in is read without them.
-            return [decoder.decode(_ESCAPE.sub(lambda m: rb"\ufffd" if m[1] else m[0], line))]
+            raise ValueError(f"it nests deeper than {DEPTH} levels")
+        return [decoded(line, decoder.decode)]
     except (ValueError, RecursionError, msgspec.DecodeError) as exc:
-        problem = str(exc)[:_PROBLEM_CHARACTERS]
-        shown = line[:_NOTE_BYTES].decode("utf-8", "replace")
-        note = Note(f"a line that is no event ({problem}): {shown}")
+        note = unread(line, exc)
         hides_usage = any(mark in line for mark in _USAGE_MARKS)
         return [note, Usage("unknown:unknown")] if hides_usage else [note]
 
 
 def _is_deep(line: bytes) -> bool:
     """Whether *line* may hold a value that nests too deep to be passed on."""
-    if line.count(b"[") + line.count(b"{") <= _DEPTH:
+    if line.count(b"[") + line.count(b"{") <= DEPTH:
         return False
     depth = deepest = 0
     for bracket in re.findall(rb'"(?:[^"\\]|\\.)*+"|([\[{\]}])', line):
         if bracket:
             depth += 1 if bracket in b"[{" else -1
             deepest = max(deepest, depth)
-    return deepest > _DEPTH
+    return deepest > DEPTH

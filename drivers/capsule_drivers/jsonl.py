@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import json
-import re
 from collections.abc import Mapping, Sequence
 from typing import ClassVar, Literal, assert_never, cast
 
 import msgspec
 from msgspec import Struct
 
+from capsule_drivers.exits import failure_of
+from capsule_drivers.json_text import DEPTH, decoded, is_deep, unread
 from capsule_runtime import (
     Ack,
     Answer,
@@ -18,12 +19,10 @@ from capsule_runtime import (
     Dispatch,
     Event,
     Exit,
-    FailureKind,
     HarnessError,
     LaunchPlan,
     LaunchRequest,
     Message,
-    Note,
     Permission,
     Refused,
     Said,
@@ -34,22 +33,14 @@ from capsule_runtime import (
     ToolCall,
     ToolResult,
     TurnEnd,
-    TurnFailed,
     Usage,
 )
 
 PROTOCOL = 1
-_NOTE_BYTES = 4096
-_PROBLEM_CHARACTERS = 200
-_DEPTH = 128
-"""How many brackets may stand in one another: whoever reads the log must be able to decode it."""
 _SIGNALS = {"line": None, "int": 2, "term": 15}
 
 _events = msgspec.json.Decoder(Event)
 _lines = msgspec.json.Encoder()
-_SURROGATE = re.compile(rb"\\u[dD][89a-fA-F]")
-_ESCAPE = re.compile(rb"\\(?:u[dD][89abAB]..\\u[dD][c-fC-F]..|(u[dD][89a-fA-F][0-9a-fA-F]{2})|.)")
-"""An escape in JSON text; its group is there if it stands for half a character."""
 _OPEN_VALUE: dict[type[Struct], str] = {
     ToolCall: "input",
     ToolResult: "content",
@@ -142,27 +133,14 @@ class JsonlDriver:
                 assert_never(decision)
 
     def ended(self, exit: Exit) -> Sequence[Event]:
-        if exit.signal is not None:
-            kind, how = FailureKind.HARNESS_ERROR, f"was ended by signal {exit.signal}"
-        elif exit.code:
-            kind, how = FailureKind.HARNESS_ERROR, f"exited with code {exit.code}"
-        elif exit.code is None:
-            kind, how = FailureKind.INDETERMINATE, "was gone, nobody saw how,"
-        else:
-            kind, how = FailureKind.INDETERMINATE, "exited with code 0"
-        said = exit.stderr_tail.decode("utf-8", "replace").strip().rpartition("\n")[2]
-        tail = f"; its stderr ends: {said[:500]}" if said else ""
-        failed = TurnFailed(kind, f"the harness {how} before it ended its turn{tail}")
-        return [*self._unpaired(), failed]
+        return [*self._unpaired(), failure_of(exit)]
 
     def _one(self, line: bytes) -> Sequence[Event]:
         """Read one line that needs care: it is broken, or a character was cut in two."""
         try:
             event = _read_line(line)
         except (ValueError, RecursionError, msgspec.DecodeError) as exc:
-            problem = str(exc)[:_PROBLEM_CHARACTERS]
-            note = Note(f"a line that is no event ({problem}): {_shown(line)}")
-            return [note, *_unread_usage(line)]
+            return [unread(line, exc), *_unread_usage(line)]
         if isinstance(event, (TextDelta, ThinkingDelta)):
             return self._joined(event)
         return [*self._unpaired(), event]
@@ -207,17 +185,11 @@ def _read_line(line: bytes) -> Event:
     Raises:
         ValueError, RecursionError, msgspec.DecodeError: *line* is no event.
     """
-    try:
-        event: Event = _events.decode(line)
-    except msgspec.DecodeError:
-        if not _SURROGATE.search(line):
-            raise
-        # Strict JSON has no halves, so what they stand in is read without them.
-        event = _events.decode(_ESCAPE.sub(lambda m: rb"\ufffd" if m[1] else m[0], line))
-        if isinstance(event, (TextDelta, ThinkingDelta)):
-            return type(event)(json.loads(line)["text"])
+    event: Event = decoded(line, _events.decode)
+    if isinstance(event, (TextDelta, ThinkingDelta)) and "\ufffd" in event.text:
+        return type(event)(json.loads(line)["text"])
     if _is_deep(event):
-        raise ValueError(f"it nests deeper than {_DEPTH} levels")
+        raise ValueError(f"it nests deeper than {DEPTH} levels")
     return event
 
 
@@ -238,20 +210,8 @@ def _unread_usage(line: bytes) -> Sequence[Event]:
 
 def _is_deep(event: Event) -> bool:
     """Whether *event* holds a value that nests too deep to be passed on."""
-    if (name := _OPEN_VALUE.get(type(event))) is None:
-        return False
-    level: list[object] = [getattr(event, name)]
-    for _ in range(_DEPTH + 1):  # the heart of the value lies behind its last bracket
-        inner: list[object] = []
-        for value in level:
-            if isinstance(value, dict):
-                inner.extend(cast("dict[str, object]", value).values())
-            elif isinstance(value, list):
-                inner.extend(cast("list[object]", value))
-        if not inner:
-            return False
-        level = inner
-    return True
+    name = _OPEN_VALUE.get(type(event))
+    return name is not None and is_deep(getattr(event, name))
 
 
 def _task(request: LaunchRequest) -> Task:
@@ -271,7 +231,3 @@ def _task(request: LaunchRequest) -> Task:
 
 def _line(value: object) -> bytes:
     return _lines.encode(value) + b"\n"
-
-
-def _shown(line: bytes) -> str:
-    return line[:_NOTE_BYTES].decode("utf-8", "replace")

@@ -12,8 +12,8 @@ from typing import Annotated, ClassVar
 import msgspec
 from msgspec import Meta, Struct
 
+from capsule_drivers.exits import failure_of
 from capsule_drivers.mini_trajectory import events_of, read_trajectory
-from capsule_drivers.reading import left_early
 from capsule_runtime import (
     Activity,
     Decision,
@@ -129,7 +129,7 @@ class MiniSweAgentDriver:
         return None
 
     def ended(self, exit: Exit) -> Sequence[Event]:
-        left = left_early(exit)
+        left = failure_of(exit)
         if not (written := exit.files.get(TRAJECTORY)):
             return [left]
         try:

@@ -7,7 +7,8 @@ from collections.abc import Iterator, Sequence
 import msgspec
 from msgspec import Struct
 
-from capsule_drivers.reading import is_deep, kind_of_error, passed_on
+from capsule_drivers.json_text import is_deep, passed_on
+from capsule_drivers.reading import kind_of_error
 from capsule_runtime import (
     Event,
     FailureKind,

@@ -9,6 +9,8 @@ from typing import ClassVar
 import msgspec
 from msgspec import Struct
 
+from capsule_drivers.exits import failure_of, last_words
+from capsule_drivers.json_text import decoded, passed_on, unread
 from capsule_drivers.pi_launch import DESCRIPTION, PiConfig, plan, provider_of
 from capsule_drivers.pi_lines import (
     STOPPED_BY_PROVIDER,
@@ -30,15 +32,7 @@ from capsule_drivers.pi_lines import (
     shown_result,
     usage_of,
 )
-from capsule_drivers.reading import (
-    decoded,
-    json_line,
-    kind_of_error,
-    left_early,
-    passed_on,
-    unread,
-    words_of_stderr,
-)
+from capsule_drivers.reading import json_line, kind_of_error
 from capsule_runtime import (
     Decision,
     Description,
@@ -124,10 +118,10 @@ class PiDriver:
     def ended(self, exit: Exit) -> Sequence[Event]:
         if self._failed is not None:
             return [*self._cut_off(), self._failed]
-        said = words_of_stderr(exit)
+        said = last_words(exit)
         if "No session found" in exit.stderr_tail.decode("utf-8", "replace"):
             return [TurnFailed(FailureKind.SESSION_GONE, said)]
-        failed = left_early(exit)
+        failed = failure_of(exit)
         if exit.code and (kind := kind_of_error(said)) is FailureKind.AUTH:
             failed = TurnFailed(kind, failed.message)
         return [*self._cut_off(), failed]

@@ -13,6 +13,8 @@ from typing import ClassVar
 import msgspec
 from msgspec import Struct
 
+from capsule_drivers.exits import failure_of, last_words
+from capsule_drivers.json_text import decoded, passed_on, unread
 from capsule_drivers.qwen_launch import DESCRIPTION, QwenCodeConfig, plan, provider_and_model
 from capsule_drivers.qwen_lines import (
     Answer as Spoken,
@@ -32,15 +34,7 @@ from capsule_drivers.qwen_lines import (
     decode_line,
 )
 from capsule_drivers.qwen_usage import SessionUsage
-from capsule_drivers.reading import (
-    decoded,
-    json_line,
-    kind_of_error,
-    left_early,
-    passed_on,
-    unread,
-    words_of_stderr,
-)
+from capsule_drivers.reading import json_line, kind_of_error
 from capsule_runtime import (
     Decision,
     Description,
@@ -143,13 +137,13 @@ class QwenCodeDriver:
         return Send(json_line({"type": "control_response", "response": response}))
 
     def ended(self, exit: Exit) -> Sequence[Event]:
-        said, last = exit.stderr_tail.decode("utf-8", "replace"), words_of_stderr(exit)
+        said, last = exit.stderr_tail.decode("utf-8", "replace"), last_words(exit)
         if "No saved session found" in said:
             failed = TurnFailed(FailureKind.SESSION_GONE, last)
         elif exit.code == _TOO_MANY_TURNS:
             failed = TurnFailed(FailureKind.MAX_TURNS, last or "it took as many turns as it may")
         else:
-            failed = left_early(exit)
+            failed = failure_of(exit)
         return [*self._unfinished(), *self._cut_off(), failed]
 
     def _read(self, line: Line) -> Sequence[Said]:

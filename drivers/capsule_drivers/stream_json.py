@@ -5,15 +5,12 @@ Fields that nobody needs are skipped, and every field may be missing.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping
-from typing import cast
 
 import msgspec
 from msgspec import UNSET, Struct, UnsetType
 
-DEPTH = 128
-"""How many brackets may stand in one another: whoever reads the log must be able to decode it."""
+from capsule_drivers.json_text import decoded
 
 
 class Hour(Struct, frozen=True, gc=False):
@@ -230,9 +227,6 @@ Line = (
 """Every line that is known."""
 
 _lines = msgspec.json.Decoder(Line)
-_HALF = re.compile(rb"\\u[dD][89a-fA-F]")
-_ESCAPE = re.compile(rb"\\(?:u[dD][89abAB]..\\u[dD][c-fC-F]..|(u[dD][89a-fA-F][0-9a-fA-F]{2})|.)")
-"""An escape in JSON text; its group is there if it stands for half a character."""
 
 
 def read_block(lines: bytes) -> list[Line] | None:
@@ -252,29 +246,4 @@ def read_line(line: bytes) -> Line:
     Raises:
         msgspec.DecodeError, RecursionError: it is none that is known.
     """
-    try:
-        return _lines.decode(line)
-    except msgspec.DecodeError:
-        if not _HALF.search(line):
-            raise
-        return _lines.decode(_ESCAPE.sub(_whole, line))
-
-
-def is_deep(value: object) -> bool:
-    """Tell whether *value* nests deeper than `DEPTH` levels, too deep to be passed on."""
-    level = [value]
-    for _ in range(DEPTH + 1):  # the heart of the value lies behind its last bracket
-        inner: list[object] = []
-        for one in level:
-            if isinstance(one, dict):
-                inner.extend(cast("dict[str, object]", one).values())
-            elif isinstance(one, list):
-                inner.extend(cast("list[object]", one))
-        if not inner:
-            return False
-        level = inner
-    return True
-
-
-def _whole(match: re.Match[bytes]) -> bytes:
-    return rb"\ufffd" if match[1] else match[0]
+    return decoded(line, _lines.decode)

@@ -12,6 +12,7 @@ from capsule_drivers.codex.calls import baseline_of, kind_of_words
 from capsule_drivers.codex.exec_lines import ExecStream
 from capsule_drivers.codex.server import INITIALIZE, AppServer, Opening, call
 from capsule_drivers.codex.setup import config_file, keys, words_of
+from capsule_drivers.json_text import unread
 from capsule_runtime import (
     Decision,
     Description,
@@ -20,15 +21,12 @@ from capsule_runtime import (
     FailureKind,
     LaunchPlan,
     LaunchRequest,
-    Note,
     Said,
     Send,
     TurnFailed,
     Usage,
 )
 
-_NOTE_BYTES = 4096
-_PROBLEM_CHARACTERS = 200
 _SIGINT = 2
 _CALL, _EVENT = b'{"method":"', b'{"type":"'
 _USAGE_MARKS = (b'"tokenUsage"', b'"turn.completed"')
@@ -151,10 +149,7 @@ class CodexDriver:
                 return self._server.notified(head.method.encode(), line)
             return self._server.answered(line)
         except (ValueError, RecursionError, msgspec.DecodeError) as exc:
-            shown = line[:_NOTE_BYTES].decode("utf-8", "replace")
-            problem = str(exc)[:_PROBLEM_CHARACTERS]
-            note = Note(f"a line that is no event ({problem}): {shown}")
-            return [note, *self._unread_usage(line)]
+            return [unread(line, exc), *self._unread_usage(line)]
 
     def _unread_usage(self, line: bytes) -> Sequence[Said]:
         """Return a report without numbers for a *line* that was to be one: unknown is not free."""

@@ -11,10 +11,9 @@ from typing import cast
 
 from msgspec import Struct
 
+from capsule_drivers.json_text import passed_on
 from capsule_runtime import Event, ToolCall, ToolResult
 
-DEPTH = 128
-"""How many brackets may stand in one another: whoever reads the log must be able to decode it."""
 _CUT_OFF = "interrupted: the turn ended before the tool did"
 _FAILED = frozenset({"failed", "declined"})
 
@@ -61,7 +60,7 @@ class Tools:
             return []
         name = _name_of(item)
         self._open[item.id] = name
-        return [ToolCall(item.id, name, shallow(_input_of(item)), answer)]
+        return [ToolCall(item.id, name, passed_on(_input_of(item)), answer)]
 
     def completed(self, item: Item, answer: str | None = None) -> list[Event]:
         """Return the result that *item* is, and the call itself if nobody told of it."""
@@ -70,7 +69,7 @@ class Tools:
         said = self.started(item, answer)
         name = self._open.pop(item.id)
         self._closed.add(item.id)
-        content, exit_code = shallow(_content_of(item)), item.exitCode
+        content, exit_code = passed_on(_content_of(item)), item.exitCode
         if exit_code is None:
             exit_code = item.exit_code
         failed = item.status in _FAILED
@@ -111,22 +110,6 @@ def _content_of(item: Item) -> object:
         return said or ("declined" if item.status == "declined" else "")
     told = (item.error, item.result, item.action, item.status)
     return next((value for value in told if value is not None), None)
-
-
-def shallow(value: object) -> object:
-    """Return *value*, or words in its place if it nests too deep to be passed on."""
-    level = [value]
-    for _ in range(DEPTH + 1):
-        inner: list[object] = []
-        for one in level:
-            if isinstance(one, dict):
-                inner.extend(cast("dict[str, object]", one).values())
-            elif isinstance(one, list):
-                inner.extend(cast("list[object]", one))
-        if not inner:
-            return value
-        level = inner
-    return f"a value that nests deeper than {DEPTH} levels"
 
 
 def paragraphs(parts: object) -> str:

@@ -12,8 +12,8 @@ from dataclasses import dataclass
 
 from capsule_drivers.codex import wire
 from capsule_drivers.codex.calls import Baseline, kind_of_words
-from capsule_drivers.codex.items import shallow
 from capsule_drivers.codex.turn import Turn
+from capsule_drivers.json_text import passed_on
 from capsule_runtime import (
     Answer,
     Decision,
@@ -175,7 +175,7 @@ class AppServer:
         given = {name: getattr(params, name) for name in ("command", "cwd", "reason", "grantRoot")}
         input = {name: value for name, value in given.items() if value is not None}
         if params.permissions is not None:
-            input["permissions"] = shallow(params.permissions)
+            input["permissions"] = passed_on(params.permissions)
         options = [word for word in params.availableDecisions if isinstance(word, str)]
         return [Permission(id, _ASKS[request.method], input, options or None)]
 
