@@ -141,7 +141,8 @@ class RunResources:
             self.due = min(self.due, self._count_at)
 
     def _stop(self, passed: LimitPassed) -> None:
-        """Ask the run to stop; nobody needs to look any more."""
+        """Ask the run to stop; nobody needs to look any more, nor to glance."""
+        self._pause = 0.0
         self.due = self._count_at = self._tree_at = self.disk_full_at = math.inf
         self._begin(self._ask_stop, passed.reason, passed.message)
 

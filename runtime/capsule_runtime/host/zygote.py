@@ -130,12 +130,14 @@ def serve(woken: int, requests: socket.socket, kept: Kept) -> None:
     gc.freeze()
     while os.read(woken, 1):
         try:
-            if fork_sibling() == 0:
-                begin(woken, requests, burier)
+            pid = fork_sibling()
         except OSError as refusal:
             for descriptor in receive(requests)[1]:
                 os.close(descriptor)
             answer(requests, -(refusal.errno or 1))
+            continue
+        if pid == 0:
+            begin(woken, requests, burier)
 
 
 def rehearse(burier: Burier) -> None:
@@ -167,12 +169,15 @@ def request(requests: socket.socket, cgroups: bytes, descriptors: list[int]) -> 
 
 
 def begin(woken: int, requests: socket.socket, burier: Burier) -> NoReturn:
-    """Be the burier that was asked for."""
-    cgroups, descriptors = receive(requests)
-    answer(requests, os.getpid())
-    requests.close()
-    os.close(woken)
-    become_burier(burier, cgroups, descriptors)
+    """Be the burier that was asked for, or nothing: never a second zygote."""
+    try:
+        cgroups, descriptors = receive(requests)
+        answer(requests, os.getpid())
+        requests.close()
+        os.close(woken)
+        become_burier(burier, cgroups, descriptors)
+    finally:
+        os._exit(1)
 
 
 def receive(requests: socket.socket) -> tuple[bytes, list[int]]:
