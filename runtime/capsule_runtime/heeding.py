@@ -61,8 +61,11 @@ class Heeder:
                     taken += 1
                     active = self._runs.get(request.run)
                     if active and request.verb == STEER:
+                        if (words := decode(request.body)) is None:
+                            active.logs.warning("a request holds no words", verb=request.verb)
+                            continue
                         active.logs.info("request heeded", verb=request.verb)
-                        active.begin_to_steer(decode(request.body))
+                        active.begin_to_steer(words)
                     elif active and request.verb in STOP_REASONS:
                         active.logs.info("request heeded", verb=request.verb)
                         stops.start_soon(_stop, active, Reason(request.verb))

@@ -68,6 +68,9 @@ def encode(words: Words) -> bytes:
     return msgspec.json.encode(words)
 
 
-def decode(body: bytes) -> Words:
-    """Return the words of the *body* of a request."""
-    return msgspec.json.decode(body, type=Words)
+def decode(body: bytes) -> Words | None:
+    """Return the words of the *body* of a request; None if another process wrote none there."""
+    try:
+        return msgspec.json.decode(body, type=Words)
+    except msgspec.DecodeError:
+        return None

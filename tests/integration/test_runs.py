@@ -224,6 +224,7 @@ async def test_a_verb_that_an_owner_does_not_know_changes_nothing(
         async with open_store(state) as store:
             await store.ask(run.id, "dance", b"", NOW)
             await store.ask(run.id, "completed", b"", NOW)
+            await store.ask(run.id, "steer", b"no words", NOW)
         await runs.ask(run.id, Reason.INTERRUPTED)
         await ended(run)
 
