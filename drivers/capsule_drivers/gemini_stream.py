@@ -158,7 +158,7 @@ class StreamLines:
     def _usage(self, stats: Stats | None) -> list[Usage]:
         """Return the sums of all calls. Zeros stand for calls that failed, or were not counted."""
         counts = stats.models if stats is not None else {}
-        found = [_usage_of(name, used) for name, used in counts.items() if used.total_tokens]
+        found = [_usage_of(name, used) for name, used in counts.items() if _is_told(used)]
         return found or ([Usage(self._model)] if self._spoke else [])
 
     def _whole_text(self) -> list[Event]:
@@ -171,6 +171,11 @@ class StreamLines:
     def _closed(self) -> list[Event]:
         left, self._open = self._open, {}
         return [ToolResult(id, name, INTERRUPTED, is_error=True) for id, name in left.items()]
+
+
+def _is_told(used: Counts) -> bool:
+    told = (used.total_tokens, used.input_tokens, used.output_tokens)
+    return bool(used.total_tokens) or (used.total_tokens is None and any(told))
 
 
 def _usage_of(name: str, used: Counts) -> Usage:

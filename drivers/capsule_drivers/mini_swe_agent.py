@@ -164,8 +164,9 @@ def _settings(request: LaunchRequest, config: MiniSweAgentConfig, model: str) ->
         "cost_limit": 0,  # dollars are counted by the runtime
     }
     if request.system_prompt:
-        # It is a template: what looks like one is to be left alone.
-        agent["system_template"] = "{% raw %}" + request.system_prompt + "{% endraw %}"
+        # It is a template: what looks like one is to be left alone, the end of that too.
+        words = request.system_prompt.replace("{%", "{%{% endraw %}{% raw %}")
+        agent["system_template"] = "{% raw %}" + words + "{% endraw %}"
     arguments = {"max_retries": 0, **({"api_base": url} if url else {}), **config.model_kwargs}
     return {
         "run": {"task": request.message.text},

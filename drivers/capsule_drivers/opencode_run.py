@@ -142,7 +142,8 @@ class RunLines:
         part = line.part
         if part is None or part.id in self._parts:
             return events
-        self._parts.add(part.id)
+        if part.id:
+            self._parts.add(part.id)
         return [*events, *self._part(line.type, part)]
 
     def _part(self, kind: str, part: Part) -> Sequence[Event]:

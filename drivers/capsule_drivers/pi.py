@@ -73,6 +73,8 @@ class PiDriver:
         self._model = "unknown:unknown"
         self._told: str = ""
         """The name of the answer that was told last: pi repeats whole messages."""
+        self._is_answering = False
+        """Whether the model has begun an answer of which nobody said yet what it used."""
         self._open: dict[str, str] = {}
         """Tools that were called and gave nothing yet: id to name."""
         self._steers: list[tuple[str, str]] = []
@@ -129,6 +131,7 @@ class PiDriver:
     def _read(self, line: Line) -> Sequence[Said]:
         match line:
             case Update(change):
+                self._is_answering = True
                 if change.type == "text_delta":
                     return [TextDelta(change.delta)]
                 return [ThinkingDelta(change.delta)] if change.type == "thinking_delta" else ()
@@ -161,6 +164,7 @@ class PiDriver:
             return self._taken(message.text) if self._steers else ()
         if message.role != "assistant" or message.name == self._told:
             return ()
+        self._is_answering = False
         blocks, name = message.blocks, message.name
         self._told, self._model = name, message.model_name
         said: list[Said] = []
@@ -258,10 +262,12 @@ class PiDriver:
         return [Note(f"an extension asked for a {method}; nobody answers"), Send(json_line(leave))]
 
     def _cut_off(self) -> list[Event]:
-        """Close the calls that are open: nothing more comes of them."""
-        closed = [ToolResult(i, name, "interrupted", True) for i, name in self._open.items()]
+        """Close the answer and the calls that are open: nothing more comes of them."""
+        said: list[Event] = [Usage(self._model)] if self._is_answering else []
+        said += [ToolResult(i, name, "interrupted", True) for i, name in self._open.items()]
+        self._is_answering = False
         self._open.clear()
-        return list[Event](closed)
+        return said
 
 
 def _failure(message: PiMessage) -> TurnFailed:

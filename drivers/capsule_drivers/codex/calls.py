@@ -46,6 +46,11 @@ class Counts(Struct, frozen=True, gc=False):
     outputTokens: int = 0
     reasoningOutputTokens: int = 0
 
+    @property
+    def tokens(self) -> int:
+        """Return all that was read and written."""
+        return self.inputTokens + self.outputTokens
+
     def beyond(self, before: Counts) -> Counts:
         """Return what this has more than *before*."""
         mine, theirs = msgspec.structs.astuple(self), msgspec.structs.astuple(before)

@@ -170,8 +170,10 @@ class Turn:
     def _used(self, params: wire.Params) -> Sequence[Said]:
         """Return what a model call used: what its thread's total has grown by."""
         total, thread = params.tokenUsage.total, params.threadId
-        call = total.beyond(self._totals.get(thread, Counts()))
-        self._totals[thread] = total
+        before = self._totals.get(thread, Counts())
+        call = total.beyond(before)
+        if total.tokens >= before.tokens:  # else it is an old line, or the thread was cut
+            self._totals[thread] = total
         if not self.id or call == Counts():
             return _NOTHING  # on resume it says what was used before; a repetition says nothing
         if thread == self.thread:
@@ -181,7 +183,7 @@ class Turn:
         call = call if call.is_possible else params.tokenUsage.last
         if not call.is_possible:
             return [Usage(self.model)]
-        return [usage_of(call, self.model, f"{thread}:{total.inputTokens + total.outputTokens}")]
+        return [usage_of(call, self.model, f"{thread}:{total.tokens}")]
 
     def _failed(self, params: wire.Params) -> Sequence[Said]:
         error = params.error
