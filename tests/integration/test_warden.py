@@ -106,13 +106,14 @@ os.wait()
 # A launcher that hands on what it hears too, so the program behind it hears it twice.
 FORWARDS = """
 import os, signal
+signal.signal(signal.SIGINT, lambda *_: os.kill(program, signal.SIGINT))
 program = os.fork()
 if program == 0:
-    signal.signal(signal.SIGINT, lambda *_: (os.write(1, b"interrupted"), os._exit(0)))
+    signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGINT])
     os.write(1, b"ready")
-    while True:
-        signal.pause()
-signal.signal(signal.SIGINT, lambda *_: os.kill(program, signal.SIGINT))
+    signal.sigwait([signal.SIGINT])
+    os.write(1, b"interrupted")
+    os._exit(0)
 os.wait()
 """
 
