@@ -9,8 +9,8 @@ from msgspec import Struct, field
 
 from capsule_runtime.core.sandbox_plan import WallPlan
 
-_DESCRIPTORS = (0, 1, 2, 3, 4)
-"""stdio, the pipe that ends as the program runs, and the socket on which it tells us."""
+_DESCRIPTORS = (0, 1, 2, 3)
+"""stdio, and the socket on which it tells us, which ends as the program runs."""
 _NOTHING = 0
 
 

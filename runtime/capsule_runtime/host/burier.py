@@ -6,11 +6,12 @@ asks, or a lifeline breaks. The lifelines are the supervisor's end of the burier
 life of the supervisor itself, as a pidfd: a child that the supervisor's program forked may hold
 the socket open. After any of the three the burier kills whatever the run has left, and exits.
 
-It tells the supervisor, as marshalled tuples: `started pid` or `not-started errno step`; `exited code
-signal` when the harness is reaped; `limited what times` for each limit that its cgroups met; then,
-always last, `buried killed left milliseconds lost`. It hears `signal number` and `bury`; SIGUSR1 is
-the warden's way to say `bury`. Until the program runs, the child speaks through the same socket: it
-says `walls report` and waits for `go`; any other word ends it.
+It tells the supervisor, as marshalled tuples: `not-forked errno` if there is no child; `exited code
+signal` when that is reaped; `limited what times` for each limit that its cgroups met; then, always
+last, `buried killed left milliseconds lost`. It hears `signal number` and `bury`; SIGUSR1 is the
+warden's way to say `bury`. How the child becomes the harness is between it and the supervisor, on a
+socket of their own: see `Handshake`. Every word that a burier says costs memory of its own, and
+there may be hundreds.
 """
 
 from __future__ import annotations
@@ -40,6 +41,7 @@ else:
 
 MESSAGE_BYTES = 4096
 DUPFD_CLOEXEC = 1030
+GO = marshal.dumps(("go",))
 
 
 class Burier:
@@ -50,7 +52,6 @@ class Burier:
     __slots__ = (
         "_cgroups",
         "_harness",
-        "_launch",
         "_lifeline",
         "_poll",
         "_signals",
@@ -63,32 +64,29 @@ class Burier:
         self._supervisor = -1
         self._lifeline = lifeline
         self._signals = signals
-        self._launch = -1
         self._harness = 0
         self._sweep: Sweep | None = None
         self._poll = select.poll()
         for descriptor in (lifeline, signals):
             self._poll.register(descriptor, select.POLLIN)
 
-    def start(self, cgroups: bytes, supervisor: int, spec: int, *stdio: int) -> None:
+    def start(self, cgroups: bytes, supervisor: int, spec: int, talk: int, *stdio: int) -> None:
         """Fork the harness that the memfd *spec* describes, and close what is only its own.
 
-        While it launches, it is the child that talks with the supervisor: every word that a burier
-        says costs memory of its own, and there may be hundreds.
+        *talk* is its end of the `Handshake`.
         """
         self._cgroups, self._supervisor = cgroups, supervisor
         try:
-            self._launch, launch = os.pipe2(os.O_CLOEXEC)
             self._harness = os.fork()
         except OSError as refusal:
-            tell(self._supervisor, "not-started", refusal.errno, "fork")
-            return
-        if self._harness == 0:
-            become_harness(spec, stdio, launch, self._supervisor, marshal.loads(self._cgroups))
+            tell(supervisor, "not-forked", refusal.errno)
+        else:
+            if self._harness == 0:
+                become_harness(spec, stdio, talk, marshal.loads(cgroups))
         # An end of the harness's output that stays open here would never reach its reader.
-        for descriptor in (spec, launch, *stdio):
+        for descriptor in (spec, talk, *stdio):
             os.close(descriptor)
-        self._poll.register(self._launch, select.POLLIN)
+        self._poll.register(supervisor, select.POLLIN)
 
     def live(self) -> int:
         """Serve until nothing of the run is left; return the exit status."""
@@ -109,9 +107,7 @@ class Burier:
         return 1 if left else 0
 
     def _receive(self, descriptor: int) -> None:
-        if descriptor == self._launch:
-            self._learn_launch()
-        elif descriptor == self._signals:
+        if descriptor == self._signals:
             self._hear_signals()
         elif descriptor == self._supervisor:
             self._hear_supervisor()
@@ -158,19 +154,6 @@ class Burier:
         if self._sweep is None:
             self._sweep = Sweep()
 
-    def _learn_launch(self) -> None:
-        """Tell how the launch went: the pipe ends empty when the program runs."""
-        failure = os.read(self._launch, MESSAGE_BYTES)
-        self._poll.unregister(self._launch)
-        os.close(self._launch)
-        self._launch = -1
-        self._poll.register(self._supervisor, select.POLLIN)
-        if failure:
-            self._harness = 0
-            tell(self._supervisor, "not-started", *marshal.loads(failure))
-        else:
-            tell(self._supervisor, "started", self._harness)
-
     def _reap(self) -> bool:
         """Take every dead child; return whether living ones are left."""
         while True:
@@ -184,8 +167,6 @@ class Burier:
                 self._end_harness(status)
 
     def _end_harness(self, status: int) -> None:
-        if self._launch >= 0:
-            self._learn_launch()
         if self._harness:
             self._harness = 0
             code = os.waitstatus_to_exitcode(status)
@@ -213,25 +194,21 @@ def tell(supervisor: int, *words: int | str | dict[str, object] | None) -> None:
         pass  # It died, or does not care any more.
 
 
-def become_harness(
-    spec: int, stdio: tuple[int, ...], launch: int, supervisor: int, cgroups: Cgroups
-) -> NoReturn:
-    """Turn this fresh child into the harness; on failure tell *launch* errno and step.
+def become_harness(spec: int, stdio: tuple[int, ...], talk: int, cgroups: Cgroups) -> NoReturn:
+    """Turn this fresh child into the harness, or say in its *talk* with the supervisor why not.
 
-    It makes its *cgroups*. If it has walls, it tells *supervisor* what they are, and goes on when
-    it hears `go`.
+    It makes its *cgroups*. If it has walls, it tells what they are, and goes on when it hears `go`.
     """
     failure, step = errno.EINVAL, "read"
     try:
         os.setsid()
         argv, env, cwd, walls = marshal.loads(os.pread(spec, os.fstat(spec).st_size, 0))
         # Out of the way of stdio first, whatever numbers they have.
-        launch, supervisor = (fcntl.fcntl(one, DUPFD_CLOEXEC, 10) for one in (launch, supervisor))
+        talk = fcntl.fcntl(talk, DUPFD_CLOEXEC, 10)
         for target, descriptor in enumerate(stdio):
             os.dup2(descriptor, target)
-        launch = os.dup2(launch, 3, inheritable=False)
-        supervisor = os.dup2(supervisor, 4, inheritable=False)
-        os.closerange(5, os.sysconf("SC_OPEN_MAX"))
+        talk = os.dup2(talk, 3, inheritable=False)
+        os.closerange(4, os.sysconf("SC_OPEN_MAX"))
         step = "cgroup"
         make(cgroups)
         report = None
@@ -240,9 +217,9 @@ def become_harness(
             report = raise_walls(walls)
         step = "chdir"
         os.chdir(cwd)
-        if report is not None and not is_approved(supervisor, report):
+        tell(talk, "here", os.getpid(), report)
+        if report is not None and not is_approved(talk):
             os._exit(127)
-        os.close(supervisor)
         step = "exec"
         signal.pthread_sigmask(signal.SIG_SETMASK, ())
         os.execve(argv[0], argv, env)
@@ -251,18 +228,13 @@ def become_harness(
         if step == "walls":
             step = f"walls: {refusal}"
     finally:
-        os.write(launch, marshal.dumps((failure, step)))
+        tell(talk, "failed", failure, step)
         os._exit(127)
 
 
-def is_approved(supervisor: int, report: dict[str, object]) -> bool:
-    """Tell *supervisor* what this process is behind; return whether it may run."""
-    tell(supervisor, "walls", report)
-    poll = select.poll()
-    poll.register(supervisor, select.POLLIN)
-    poll.poll()
+def is_approved(talk: int) -> bool:
+    """Return whether this process, which has told what it is behind, may run."""
     try:
-        words = os.read(supervisor, MESSAGE_BYTES)
+        return os.read(talk, MESSAGE_BYTES) == GO
     except ConnectionResetError:
-        words = b""
-    return bool(words) and marshal.loads(words) == ("go",)
+        return False

@@ -11,18 +11,19 @@ import marshal
 import os
 import socket
 from collections.abc import AsyncGenerator, Mapping
-from contextlib import ExitStack, asynccontextmanager, suppress
+from contextlib import ExitStack, asynccontextmanager, closing, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
 import anyio
 
 from capsule_runtime.core.sandbox_plan import WallPlan, marshallable
-from capsule_runtime.core.wall_report import differences
+from capsule_runtime.core.wall_report import WallReport, differences
 from capsule_runtime.errors import HarnessError, HostError
 from capsule_runtime.host.finishing import finish
+from capsule_runtime.host.handshake import Handshake, Here, Refusal
 from capsule_runtime.host.leftovers import new_cage_name
-from capsule_runtime.host.tree import BURIAL_SECONDS, Burial, Exit, Refusal, Tree
+from capsule_runtime.host.tree import BURIAL_SECONDS, Burial, Exit, Tree
 from capsule_runtime.host.warden_process import WardenProcess, Words
 
 __all__ = ["Burial", "Exit", "Spawn", "Tree", "Warden", "bury_through_warden", "open_warden"]
@@ -79,13 +80,11 @@ class Warden:
             HostError: E-HOST-001, the warden or the machine failed.
         """
         async with self._starting:
-            tree = self._request(spawn, (stdin, stdout, stderr))
+            tree, handshake = self._request(spawn, (stdin, stdout, stderr))
             try:
                 refusal: Refusal | None = Refusal(errno.ETIMEDOUT, "start")
-                with anyio.move_on_after(START_SECONDS):
-                    if spawn.walls is not None:
-                        await self._approve(spawn.walls, tree)
-                    refusal = await tree.started()
+                with anyio.move_on_after(START_SECONDS), closing(handshake):
+                    refusal = await _launched(spawn, tree, handshake)
                 if refusal is not None:
                     raise self._failure(spawn, refusal)
             except BaseException:
@@ -125,46 +124,33 @@ class Warden:
             self._process = WardenProcess(*self._paths)
         return self._process
 
-    def _request(self, spawn: Spawn, stdio: tuple[int, int, int]) -> Tree:
+    def _request(self, spawn: Spawn, stdio: tuple[int, int, int]) -> tuple[Tree, Handshake]:
         """Ask for a start, and return the tree that it will be; nothing of it may be there yet."""
         groups = spawn.walls.groups if spawn.walls else ()
         cage = new_cage_name() if groups else ""
         words: Words = ("spawn", spawn.run, cage, groups)
         try:
             with ExitStack() as cleanup, ExitStack() as cleanup_on_fail:
-                ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-                cleanup_on_fail.callback(ours.close)
-                cleanup.callback(theirs.close)
+                (burier, its), (talk, childs) = _socket_pair(), _socket_pair()
+                for kept in (burier, talk):
+                    cleanup_on_fail.callback(kept.close)
+                    kept.setblocking(False)
+                for given in (its, childs):
+                    cleanup.callback(given.close)
+                its.setblocking(False)
                 spec = os.memfd_create("spawn")
                 cleanup.callback(os.close, spec)
                 os.write(spec, spawn.marshalled())
-                ours.setblocking(False)
-                theirs.setblocking(False)
-                descriptors = [theirs.fileno(), spec, *stdio]
+                descriptors = [its.fileno(), spec, childs.fileno(), *stdio]
                 if not self._running().tell(words, descriptors):
                     # It was killed a moment ago. What it did not receive it did not start.
                     self._running().tell(words, descriptors)
                 cleanup_on_fail.pop_all()
         except OSError as refusal:
             raise HostError("E-HOST-001", f"cannot ask the warden: {refusal}") from refusal
-        tree = Tree(spawn.run, ours, self._remind, cage)
+        tree = Tree(spawn.run, burier, self._remind, cage)
         self._trees = [*(tree for tree in self._trees if not tree.is_over), tree]
-        return tree
-
-    async def _approve(self, walls: WallPlan, tree: Tree) -> None:
-        """Let the harness run if what it is behind is what was planned.
-
-        Raises:
-            HostError: E-HOST-030, it is not.
-        """
-        told = await tree.walled()
-        if told is None:
-            return  # It has failed: `started` says why.
-        if wrong := differences(walls, told, tree.cage):
-            raise HostError(
-                "E-HOST-030", f"the walls of run {tree.run} are not as planned: {'; '.join(wrong)}"
-            )
-        tree.go()
+        return tree, Handshake(talk)
 
     def _remind(self, run: str) -> None:
         if self._process is not None:
@@ -195,6 +181,38 @@ class Warden:
                 return HostError("E-HOST-001", f"the burier was killed before {program} ran")
             case step:
                 return HostError("E-HOST-001", f"cannot start {program}: {step}: {reason}")
+
+
+def _socket_pair() -> tuple[socket.socket, socket.socket]:
+    return socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+
+
+async def _launched(spawn: Spawn, tree: Tree, handshake: Handshake) -> Refusal | None:
+    """Wait until the program runs (None), or it is known that it will not.
+
+    Raises:
+        HostError: E-HOST-030, the harness is not behind what was planned.
+    """
+    heard = await handshake.hear()
+    if heard is None:
+        return await tree.refused()
+    if isinstance(heard, Refusal):
+        return heard
+    tree.pid = heard.pid
+    if spawn.walls is not None:
+        _check_walls(spawn.walls, heard.report, tree)
+        handshake.go()
+    end = await handshake.hear()
+    assert not isinstance(end, Here), "a child is there once"
+    return end
+
+
+def _check_walls(walls: WallPlan, report: WallReport | None, tree: Tree) -> None:
+    wrong = ["none are there"] if report is None else differences(walls, report, tree.cage)
+    if wrong:
+        raise HostError(
+            "E-HOST-030", f"the walls of run {tree.run} are not as planned: {'; '.join(wrong)}"
+        )
 
 
 @asynccontextmanager

@@ -16,8 +16,8 @@ from dataclasses import dataclass
 
 import anyio
 
-from capsule_runtime.core.wall_report import WallReport, read_report
 from capsule_runtime.errors import HostError
+from capsule_runtime.host.handshake import Refusal
 
 BURIAL_SECONDS = 30.0
 """How long a burial may take: the burier's own time, the warden's in its place, and some."""
@@ -43,17 +43,6 @@ class Burial:
     lost: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class Refusal:
-    """Why a harness was not started: the system's *number* for it, and at which *step*.
-
-    Two steps have no number: `lost`, its burier was killed; `silent`, the warden too.
-    """
-
-    number: int
-    step: str
-
-
 class Tree:
     """The harness of one run and everything that came of it."""
 
@@ -68,7 +57,6 @@ class Tree:
         self._remind = remind
         self.limits_met: dict[str, int] = {}
         """Which limits of its cgroups were met, and how often."""
-        self._report: WallReport | None = None
         self._refusal: Refusal | None = None
         self._exit: Exit | None = None
         self._burial: Burial | None = None
@@ -84,21 +72,10 @@ class Tree:
         """Whether there is nothing more to hear of this tree."""
         return self._silent or self._burial is not None
 
-    async def started(self) -> Refusal | None:
-        """Wait until the program runs (None), or it is known that it will not."""
-        await self._until(lambda: bool(self.pid) or self._refusal is not None)
-        if self._refusal is None and not self.pid:
-            return Refusal(0, "silent" if self._silent else "lost")
-        return self._refusal
-
-    async def walled(self) -> WallReport | None:
-        """Wait for what the harness is behind; it waits for `go`. None: it will not start."""
-        await self._until(lambda: self._report is not None or self._refusal is not None)
-        return self._report
-
-    def go(self) -> None:
-        """Let the harness, whose walls are up, run."""
-        self._say("go")
+    async def refused(self) -> Refusal:
+        """Wait until it is known why there never was a child to talk with."""
+        await self._until(lambda: self._refusal is not None)
+        return self._refusal or Refusal(0, "silent" if self._silent else "lost")
 
     async def exited(self) -> Exit:
         """Wait until the harness itself has ended; more of its tree may be there for a moment."""
@@ -183,14 +160,10 @@ class Tree:
             # A reset says that some word of ours was not read; what was told before it comes next.
             return
         match marshal.loads(words) if words else ():
-            case ("walls", report):
-                self._report = read_report(report)
             case ("limited", str(what), int(times)):
                 self.limits_met.setdefault(what, times)
-            case ("started", int(pid)):
-                self.pid = pid
-            case ("not-started", int(number), str(step)):
-                self._refusal = Refusal(number, step)
+            case ("not-forked", int(number)):
+                self._refusal = Refusal(number, "fork")
             case ("exited", code, number):
                 self._exit = Exit(code, number)
                 self._hurry()

@@ -6,8 +6,8 @@ Loaded by path into the warden's bare interpreter: the standard library only. Th
 * The watch keeps a copy of each burier's socket until the run's tree is proven gone. So the
   supervisor hears the last word on a run in one place, whether its burier lived to say it or not.
 * A burier that was asked to bury has a deadline; behind it, it is killed, and see above.
-* The supervisor asks `spawn RUN CAGE GROUPS` (with the burier's socket, the spec and the harness's
-  stdio), `bury RUN` and `close`, as marshalled tuples. Others come to the door: see `Door`.
+* The supervisor asks `spawn RUN CAGE GROUPS` (with the burier's socket, the spec, the child's end of
+  the handshake and the harness's stdio), `bury RUN` and `close`, as marshalled tuples. Others come to the door: see `Door`.
 * A zygote forks the buriers: see `Zygote`.
 """
 
@@ -158,7 +158,7 @@ class Watch:
                 self._spared.add(burier)
         except OSError as refusal:
             for supervisor in descriptors[:1]:
-                tell(supervisor, "not-started", refusal.errno, "fork")
+                tell(supervisor, "not-forked", refusal.errno)
                 tell(supervisor, "buried", 0, 0, 0, False)
         for descriptor in descriptors:
             os.close(descriptor)

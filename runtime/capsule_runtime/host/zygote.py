@@ -42,7 +42,7 @@ ANSWER_MS = 2000
 ANSWER_BYTES = 4
 REHEARSALS = 12
 NO_CGROUPS = marshal.dumps(("", ()))
-DESCRIPTORS_OF_A_SPAWN = 5
+DESCRIPTORS_OF_A_SPAWN = 6
 DESCRIPTORS_SPACE = socket.CMSG_SPACE(DESCRIPTORS_OF_A_SPAWN * struct.calcsize("i"))
 
 Kept = tuple[int, int, int]
@@ -148,7 +148,9 @@ def rehearse(burier: Burier) -> None:
     """
     ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET | socket.SOCK_CLOEXEC)
     supervisor, other = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-    nothing = [os.open("/dev/null", os.O_RDWR | os.O_CLOEXEC) for _ in range(4)]
+    nothing = [
+        os.open("/dev/null", os.O_RDWR | os.O_CLOEXEC) for _ in range(DESCRIPTORS_OF_A_SPAWN - 1)
+    ]
     request(ours, NO_CGROUPS, [supervisor.fileno(), *nothing])
     cgroups, descriptors = receive(theirs)
     answer(theirs, os.getpid())
