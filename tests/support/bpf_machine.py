@@ -16,7 +16,7 @@ _LOAD, _AND, _RETURN, _EQUAL, _ABOVE = 0x20, 0x54, 0x06, 0x15, 0x25
 
 def run(program: bytes, call: bytes) -> int:
     """Return what *program* answers to *call*, a `struct seccomp_data`."""
-    steps = list(_INSTRUCTION.iter_unpack(program))
+    steps: list[tuple[int, int, int, int]] = list(_INSTRUCTION.iter_unpack(program))
     assert 0 < len(steps) <= LONGEST
     value = at = 0
     while True:

@@ -77,6 +77,8 @@ STANDALONE = {
     "host.burier",
     "host.cgroup",
     "host.door",
+    "host.filter_trials",
+    "host.filters",
     "host.landlock",
     "host.linux",
     "host.sweep",
