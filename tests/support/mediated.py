@@ -12,7 +12,7 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import AsyncGenerator, Generator, Mapping
-from contextlib import asynccontextmanager, contextmanager, suppress
+from contextlib import asynccontextmanager, closing, contextmanager, suppress
 from pathlib import Path
 
 import anyio
@@ -55,6 +55,8 @@ class Place:
         self.outside = folder / "outside"
         self.identity = Identity(STRANGER, STRANGER) if os.geteuid() == 0 else None
         self.verdicts: list[Verdict] = []
+        self.serving: anyio.CancelScope
+        self.ended: anyio.Event
         for made in (self.workdir, self.outside):
             made.mkdir()
             self.give(made)
@@ -75,8 +77,8 @@ class Place:
     @asynccontextmanager
     async def started(
         self, *argv: str, endpoints: Mapping[Endpoint, Dial] | None = None
-    ) -> AsyncGenerator[tuple[Process, Broker]]:
-        """Start *argv*, and serve it to the end of the block."""
+    ) -> AsyncGenerator[Process]:
+        """Start *argv*, and serve it to the end of the block, or until `serving` is cancelled."""
         machine = os.uname().machine
         uid = self.identity.uid if self.identity else -1
         programs = [build_notify_filter(machine, stays_readable=True)]
@@ -95,27 +97,33 @@ class Place:
             theirs.close()
             async with process:
                 await anyio.wait_readable(ours)
+                self.serving = anyio.CancelScope()
                 broker = Broker(
                     _received(ours),
                     Granted(endpoints or {}, (str(self.workdir),), self.identity),
                     self.verdicts.append,
                 )
+                self.ended = anyio.Event()
                 try:
-                    ours.send(b"x")
                     async with anyio.create_task_group() as tasks:
-                        tasks.start_soon(broker.serve)
-                        yield process, broker
+                        tasks.start_soon(self._serve, broker)
+                        ours.send(b"x")
+                        yield process
                         tasks.cancel_scope.cancel()
                 finally:
                     with suppress(ProcessLookupError):
                         process.kill()
-                    broker.close()
+
+    async def _serve(self, broker: Broker) -> None:
+        with closing(broker), self.serving:
+            await broker.serve()
+            self.ended.set()
 
     async def runs(
         self, *argv: str, endpoints: Mapping[Endpoint, Dial] | None = None
     ) -> tuple[int, str, str]:
         """Run *argv* to its end; return its code, stdout and stderr."""
-        async with self.started(*argv, endpoints=endpoints) as (process, _):
+        async with self.started(*argv, endpoints=endpoints) as process:
             with anyio.fail_after(PATIENCE_SECONDS):
                 said = ["", ""]
 

@@ -125,6 +125,10 @@ class _Shape:
     follow: bool = True
 
 
+_NAMES = {
+    machine: {number: name for name, number in numbers.items()}
+    for machine, numbers in NUMBERS.items()
+}
 _SHAPES = {
     "chmod": _Shape(1, path=0),
     "fchmod": _Shape(1, descriptor=0),
@@ -152,8 +156,7 @@ _SHAPES = {
 def read_notice(raw: bytes, machine: Machine) -> Notice:
     """Return what the kernel wrote."""
     number_of_notice, thread, _, number, _, _, *arguments = _NOTICE.unpack(raw)
-    call = next((name for name, its in NUMBERS[machine].items() if its == number), "")
-    return Notice(number_of_notice, thread, call, tuple(arguments))
+    return Notice(number_of_notice, thread, _NAMES[machine].get(number, ""), tuple(arguments))
 
 
 def understand(notice: Notice, memory: Memory) -> Connect | Change:

@@ -131,8 +131,9 @@ class Broker:
             with acting_as(self._reads_as), closing(Caller(notice.thread)) as caller:
                 wanted = understand(notice, caller)
                 if isinstance(wanted, Connect):
+                    flags = self._flags_of_socket(wanted.descriptor, caller)
                     endpoint = read_endpoint(wanted.address)
-                    error = self._connect(notice, wanted, endpoint, caller)
+                    error = self._connect(notice, wanted, flags, endpoint)
                 else:
                     error = self._change(notice, wanted, caller)
         except Refused as refused:
@@ -145,13 +146,17 @@ class Broker:
 
     # Connections.
 
-    def _connect(self, notice: Notice, wanted: Connect, endpoint: Endpoint, caller: Caller) -> int:
-        theirs = _SOCKET.fullmatch(caller.place_of(wanted.descriptor))
-        flags = caller.opened(wanted.descriptor).flags
-        if theirs is None:
-            return errno.ENOTSOCK
-        if int(theirs[1]) in self._connected:
-            return errno.EISCONN
+    def _flags_of_socket(self, descriptor: int, caller: Caller) -> int:
+        """Return how a socket was opened that is to be connected."""
+        flags = caller.opened(descriptor).flags
+        socket_of = _SOCKET.fullmatch(caller.place_of(descriptor))
+        if socket_of is None:
+            raise Refused(errno.ENOTSOCK)
+        if int(socket_of[1]) in self._connected:
+            raise Refused(errno.EISCONN)
+        return flags
+
+    def _connect(self, notice: Notice, wanted: Connect, flags: int, endpoint: Endpoint) -> int:
         if not self._calls.is_waiting(notice.id):
             return errno.EINTR  # What was read may be another's.
         check_endpoint(endpoint, self._granted.endpoints)
@@ -246,7 +251,10 @@ def dial_address(address: str, port: int) -> Dial:
     def dial() -> socket.socket:
         ours = socket.socket(socket.AF_INET, socket.SOCK_STREAM | socket.SOCK_NONBLOCK)
         error = ours.connect_ex((address, port))
-        if error not in (0, errno.EINPROGRESS):
+        if error == errno.EINPROGRESS:
+            # On the same machine, the answer is there already.
+            error = ours.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR)
+        if error:
             ours.close()
             raise OSError(error, os.strerror(error))
         return ours
