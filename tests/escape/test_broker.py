@@ -21,6 +21,7 @@ from capsule_runtime.core.mediation import Endpoint
 from capsule_runtime.core.syscalls import NUMBERS, known_machine
 from capsule_runtime.host.broker import Dial, Verdict, dial_address
 from capsule_runtime.host.filtering import find_filtering
+from capsule_runtime.host.own_listener import OwnListener
 from support.filtered import RAW_CALLS
 from support.mediated import PATIENCE_SECONDS, Place, open_place, python
 
@@ -99,6 +100,17 @@ async def test_a_run_reaches_what_it_was_given(
     assert told == [True, "EISCONN"]
     assert server.served() == [b"hello"]
     assert place.verdicts[0] == Verdict(GATEWAY, 0)
+
+
+async def test_a_server_that_lets_in_nobody_else_can_stand_behind_an_endpoint(place: Place) -> None:
+    with OwnListener() as listener:
+        told = await place.tells(GREET, endpoints={GATEWAY: listener.dial})
+        visitor, _ = listener.accept()
+        with visitor:
+            visitor.settimeout(PATIENCE_SECONDS)
+            words = visitor.recv(100)
+
+    assert (told, words) == ([True, "EISCONN"], b"hello")
 
 
 ASYNCHRONOUS = """
