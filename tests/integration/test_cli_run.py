@@ -469,7 +469,7 @@ def test_both_streams_on_one_pipe_keep_their_order(command: Command) -> None:
 
 
 def test_containment_that_cannot_be_had_is_refused(command: Command) -> None:
-    done = command("run", command.capsule(HELLO), "--task", "go", "--containment", "sealed")
+    done = command("run", command.capsule(HELLO), "--task", "go", "--containment", "scoped")
 
     assert done.status == 6
     assert done.err.startswith("error[E-CAP-001]: ")

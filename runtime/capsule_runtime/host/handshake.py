@@ -9,20 +9,24 @@ from __future__ import annotations
 
 import marshal
 import socket
+import struct
 from dataclasses import dataclass
+from pathlib import Path
 
 import anyio
 
 from capsule_runtime.core.wall_report import WallReport, read_report
 
 _MESSAGE_BYTES = 4096
+_CREDENTIALS = struct.Struct("3i")
 
 
 @dataclass(frozen=True, slots=True)
 class Here:
-    """The child is there, and the supervisor sees it as *pid*; *report* is what it is behind."""
+    """The child is there; *report* is what it is behind."""
 
     pid: int
+    """As the supervisor sees it, whatever the child's own processes see."""
     report: WallReport | None
 
 
@@ -35,6 +39,13 @@ class Refusal:
 
     number: int
     step: str
+
+
+def open_talk() -> tuple[socket.socket, socket.socket]:
+    """Return the supervisor's end and the child's. Whatever is sent names who sent it."""
+    ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    ours.setsockopt(socket.SOL_SOCKET, socket.SO_PASSCRED, 1)
+    return ours, theirs
 
 
 class Handshake:
@@ -51,14 +62,17 @@ class Handshake:
         """Wait for the next word of the child; None: there are no more."""
         await anyio.wait_readable(self._ours)
         try:
-            words = self._ours.recv(_MESSAGE_BYTES)
+            words, sender, _, _ = self._ours.recvmsg(
+                _MESSAGE_BYTES, socket.CMSG_SPACE(_CREDENTIALS.size)
+            )
         except ConnectionResetError:
-            words = b""  # It ended without having read what we said.
+            words, sender = b"", []  # It ended without having read what we said.
         match marshal.loads(words) if words else ():
-            case ("here", int(pid), None):
-                return Here(pid, None)
-            case ("here", int(pid), report):
-                return Here(pid, read_report(report))
+            case ("here", None):
+                return Here(_pid(sender), None)
+            case ("here", dict(report)):
+                pid = _pid(sender)
+                return Here(pid, read_report(report, _cgroups_of(pid)))
             case ("failed", int(number), str(step)):
                 return Refusal(number, step)
             case ():
@@ -72,3 +86,15 @@ class Handshake:
             self._ours.send(marshal.dumps(("go",)))
         except (BrokenPipeError, ConnectionResetError):
             pass  # It was killed: the end of the talk says so.
+
+
+def _pid(sender: list[tuple[int, int, bytes]]) -> int:
+    ((_, _, credentials),) = sender
+    pid: int = _CREDENTIALS.unpack(credentials)[0]
+    return pid
+
+
+def _cgroups_of(pid: int) -> list[str]:
+    """Return in which cgroups *pid* is: seen from outside, for it may have a view of its own."""
+    lines = Path(f"/proc/{pid}/cgroup").read_text(encoding="utf-8").splitlines()
+    return [line.split(":", 2)[2] for line in lines]
