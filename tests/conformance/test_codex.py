@@ -818,6 +818,25 @@ def test_exec_counts_what_the_thread_grew_by() -> None:
     assert end == TurnEnd("")
 
 
+def test_exec_counts_what_a_resumed_thread_grew_by_though_the_line_that_names_it_is_lost() -> None:
+    memory = b'{"thread":"t","total":{"inputTokens":2000,"outputTokens":144}}'
+    driver, _ = planned(config=CodexConfig(mode="exec"), session="t", memory=memory)
+
+    usage, kept, _ = driver.receive(line({"type": "turn.completed", "usage": USED_EXEC}))
+
+    assert usage == Usage(MODEL, 400, 10, 604, 0, None, 0, scope="total")
+    assert isinstance(kept, Remember)
+    assert json.loads(kept.data)["thread"] == "t"
+
+
+def test_exec_remembers_nothing_of_a_thread_that_nobody_named() -> None:
+    driver, _ = planned(config=CodexConfig(mode="exec"))
+
+    said = driver.receive(line({"type": "turn.completed", "usage": USED_EXEC}))
+
+    assert [type(event) for event in said] == [Usage, TurnEnd]
+
+
 def test_exec_does_not_say_its_model_but_we_know_what_was_asked_for() -> None:
     driver, _ = planned(config=CodexConfig(mode="exec"))
 

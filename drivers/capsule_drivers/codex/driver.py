@@ -99,7 +99,7 @@ class CodexDriver:
         planned = config_file(request, self._config.approvals, self._config.sandbox)
         files, env = planned.files, {"CODEX_HOME": planned.folder}
         if self._config.mode == "exec":
-            self._exec = ExecStream(planned.model, baseline)
+            self._exec = ExecStream(planned.model, request.session, baseline)
             argv = (*request.command, "exec", *_exec_words(request, self._config.sandbox))
             return LaunchPlan(argv, env, files, words_of(request.message).encode())
         self._server = AppServer(Opening(planned.thread, words_of(request.message)), baseline)

@@ -71,13 +71,22 @@ _lines: msgspec.json.Decoder[Line] = msgspec.json.Decoder(Line)
 class ExecStream:
     """One turn as `exec` tells of it."""
 
-    def __init__(self, model: str | None = None, baseline: Baseline | None = None) -> None:
-        """*model* is the one that was asked for, *baseline* what the thread had used before."""
+    def __init__(
+        self,
+        model: str | None = None,
+        thread: str | None = None,
+        baseline: Baseline | None = None,
+    ) -> None:
+        """*model* is the one that was asked for, *thread* the one that is resumed.
+
+        *baseline* is what that had used before.
+        """
         self.model = named(model)
         self._told_model = model and self.model
         self.last_error = ""
         self.tools = Tools()
-        self._thread = ""
+        self._thread = thread or ""
+        """Known without the line that tells it if it is resumed: that may be lost."""
         self._result = ""
         self._baseline = baseline
         self._has_spoken = False
@@ -153,4 +162,4 @@ class ExecStream:
         known = before is not None and before.thread == self._thread
         used = total.beyond(before.total) if before and known else total
         said: list[Said] = [usage_of(used, self.model)] if used.is_possible else [Usage(self.model)]
-        return [*said, Baseline(self._thread, total).kept()]
+        return [*said, Baseline(self._thread, total).kept()] if self._thread else said
