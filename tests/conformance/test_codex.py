@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import tomllib
+from collections.abc import Sequence
 from typing import Any
 
 import pytest
@@ -120,10 +121,18 @@ EXEC_BEGUN = b'{"type":"thread.started","thread_id":"t"}\n'
 
 
 def heard(*lines: bytes, **given: object) -> list[Said]:
-    """Return what is made of *lines* once the turn has begun."""
+    """Return what is made of *lines* once the turn has begun, but for what is remembered."""
     driver, _ = planned(**given)
     driver.receive(OPENING)
-    return list(driver.receive(b"".join(lines)))
+    return told(driver.receive(b"".join(lines)))
+
+
+def told(said: Sequence[Said]) -> list[Said]:
+    return [it for it in said if not isinstance(it, Remember)]
+
+
+def remembered(said: Sequence[Said]) -> list[bytes]:
+    return [it.data for it in said if isinstance(it, Remember)]
 
 
 def sent(said: Event | Send | Remember | None) -> dict[str, Any]:
@@ -465,21 +474,20 @@ def test_what_was_used_before_a_resume_is_not_counted_again() -> None:
     driver.receive(INITIALIZED)
 
     before = driver.receive(used(USED) + OPENED + BEGUN)
-    after = driver.receive(used({name: 2 * count for name, count in USED.items()}))
+    after = told(driver.receive(used({name: 2 * count for name, count in USED.items()})))
 
     assert not any(isinstance(event, Usage) for event in before)
     assert after == [Usage(MODEL, 800, 51, 201, 0, None, 0, call_id="t:2104")]
 
 
-def test_what_the_thread_used_is_remembered_for_the_next_run() -> None:
-    kept, end = heard(used(USED), over("completed"))[1:]
-    assert isinstance(kept, Remember)
-    driver, _ = planned(session="t", memory=kept.data)
+def test_what_the_thread_used_is_remembered_even_by_a_run_that_is_killed() -> None:
+    killed, _ = planned()
+    [kept] = remembered(killed.receive(OPENING + used(USED) + delta("a")))
+    driver, _ = planned(session="t", memory=kept)
     driver.receive(OPENING)
 
-    (usage,) = driver.receive(used({**USED, "inputTokens": 1101}))
+    (usage,) = told(driver.receive(used({**USED, "inputTokens": 1101})))
 
-    assert end == TurnEnd("")
     assert usage == Usage(MODEL, 100, 0, 0, 0, None, 0, call_id="t:1152")
 
 
@@ -488,7 +496,27 @@ def test_a_memory_that_says_nothing_of_the_thread_is_none(memory: bytes | None) 
     driver, _ = planned(session="t", memory=memory)
     driver.receive(OPENING)
 
-    assert len(driver.receive(used(USED))) == 1
+    assert len(told(driver.receive(used(USED)))) == 1
+
+
+def test_only_a_total_that_is_new_is_remembered() -> None:
+    driver, _ = planned()
+    inner: dict[str, object] = {"threadId": "inner", "turnId": "v"}
+    driver.receive(OPENING)
+
+    said = driver.receive(
+        delta("a") + used(USED) * 2 + used(USED, None, **inner) + over("completed")
+    )
+
+    assert len(remembered(said)) == 1
+
+
+def test_a_report_that_comes_late_and_again_counts_once() -> None:
+    more = {name: 2 * count for name, count in USED.items()}
+
+    said = heard(used(USED), used(more, USED), used(USED))
+
+    assert [it.call_id for it in said if isinstance(it, Usage)] == ["t:1052", "t:2104"]
 
 
 def test_a_call_that_was_cut_off_used_something() -> None:

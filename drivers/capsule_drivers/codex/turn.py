@@ -58,6 +58,8 @@ class Turn:
         self._is_announced = False
         self._result = ""
         self._totals: dict[str, Counts] = {}
+        self._counted: set[str] = set()
+        """The ids of the calls that were told of."""
         if baseline is not None:
             self._totals[baseline.thread] = baseline.total
         self._repeats = Repeats()
@@ -170,20 +172,27 @@ class Turn:
     def _used(self, params: wire.Params) -> Sequence[Said]:
         """Return what a model call used: what its thread's total has grown by."""
         total, thread = params.tokenUsage.total, params.threadId
+        call_id = f"{thread}:{total.tokens}"
         before = self._totals.get(thread, Counts())
         call = total.beyond(before)
-        if total.tokens >= before.tokens:  # else it is an old line, or the thread was cut
+        if call == Counts() or call_id in self._counted:
+            return _NOTHING
+        kept: list[Said] = []
+        if total.tokens >= before.tokens:  # else the thread was cut
             self._totals[thread] = total
-        if not self.id or call == Counts():
-            return _NOTHING  # on resume it says what was used before; a repetition says nothing
+            # Now, not at the end: whoever is killed has no end.
+            kept = [Baseline(thread, total).kept()] if thread == self.thread else []
+        if not self.id:
+            return kept  # on resume it says what was used before
+        self._counted.add(call_id)
         if thread == self.thread:
             self._answers += 1
             self._has_spoken = False
             self._repeats.over()
         call = call if call.is_possible else params.tokenUsage.last
         if not call.is_possible:
-            return [Usage(self.model)]
-        return [usage_of(call, self.model, f"{thread}:{total.tokens}")]
+            return [Usage(self.model), *kept]
+        return [usage_of(call, self.model, call_id), *kept]
 
     def _failed(self, params: wire.Params) -> Sequence[Said]:
         error = params.error
@@ -202,11 +211,9 @@ class Turn:
     def _over(self, turn: wire.TurnState) -> Sequence[Said]:
         if turn.id != self.id:
             return _NOTHING
-        total = self._totals.get(self.thread)
-        known = [] if total is None else [Baseline(self.thread, total).kept()]
         if turn.status == "completed":
-            return [*self.tools.close(), *known, TurnEnd(self._result)]
-        before = [*self.cut(), *self.tools.close(), *known]
+            return [*self.tools.close(), TurnEnd(self._result)]
+        before = [*self.cut(), *self.tools.close()]
         if turn.status == "interrupted":
             return [*before, TurnFailed(FailureKind.OTHER, "the turn was interrupted")]
         error = turn.error or wire.Failure(self.last_error or "the turn failed")
