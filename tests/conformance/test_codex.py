@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import json
+import time
 import tomllib
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from capsule_drivers.codex import CodexConfig, CodexDriver
+from capsule_drivers.codex.calls import Repeats
 from capsule_runtime import (
     Ack,
     Answer,
@@ -48,6 +51,11 @@ KEY = "sk-secret"
 USED = {"inputTokens": 1001, "cachedInputTokens": 201, "outputTokens": 51}
 USED_EXEC = {"input_tokens": 3004, "cached_input_tokens": 604, "output_tokens": 154}
 MODEL = "openai:gpt-5"
+RECORDED = [
+    path
+    for path in sorted((Path(__file__).parent / "transcripts/codex").glob("*.jsonl"))
+    if not path.stem.endswith((".events", ".frames"))
+]
 
 
 def request(**given: object) -> LaunchRequest:
@@ -88,15 +96,15 @@ def note(method: str, **params: object) -> bytes:
 
 
 def item(state: str, type: str, **fields: object) -> bytes:
-    return note(f"item/{state}", item={"type": type, "id": "i", **fields})
+    return note(f"item/{state}", item={"id": "i", "type": type, **fields})
 
 
 def delta(text: str) -> bytes:
     return note("item/agentMessage/delta", itemId="i", delta=text)
 
 
-def message(text: str) -> bytes:
-    return item("completed", "agentMessage", text=text)
+def message(text: str, id: str = "i") -> bytes:
+    return item("completed", "agentMessage", id=id, text=text)
 
 
 def used(total: dict[str, int], last: dict[str, int] | None = None, **where: object) -> bytes:
@@ -565,6 +573,33 @@ def test_a_model_that_was_changed_on_the_way_is_the_one_that_is_paid() -> None:
     assert usage.model == "openai:gpt-5-mini"
 
 
+def test_an_answer_that_comes_twice_begins_no_second_turn() -> None:
+    driver, _ = planned()
+
+    said = driver.receive(INITIALIZED * 2 + OPENED * 2 + BEGUN * 2)
+
+    methods = [sent(it)["method"] for it in said if isinstance(it, Send)]
+    assert methods == ["initialized", "thread/start", "turn/start"]
+
+
+def test_a_question_that_comes_twice_is_asked_once() -> None:
+    driver, _ = planned()
+
+    first, again = driver.receive(SHELL), driver.receive(SHELL)
+    driver.answer("7", Answer("allow"))
+
+    assert (len(first), len(again), len(driver.receive(SHELL))) == (1, 0, 0)
+
+
+def test_an_opening_that_is_refused_twice_ends_it_once() -> None:
+    driver, _ = planned(session="t")
+    refused = line({"error": {"code": -32600, "message": "not now"}, "id": 2})
+
+    said = driver.receive(INITIALIZED + refused * 2)
+
+    assert [type(it) for it in said if not isinstance(it, Send)] == [TurnFailed]
+
+
 # What a retry says again.
 
 
@@ -612,6 +647,62 @@ def test_a_retry_that_stops_short_is_heard() -> None:
     assert said[4:] == [TextDelta("Hel"), Text("Hel", "u:1")]
 
 
+def test_a_retry_that_says_something_else_first_repeats_no_words() -> None:
+    thought = item("completed", "reasoning", summary=["well"])
+    said = heard(message("Hello"), retry(1), thought, delta("Hel"), message("Hello"), retry(2))
+
+    assert [type(event) for event in said] == [Text, Usage, Retrying, Thinking, Usage, Retrying]
+
+
+def test_what_is_held_back_is_kept_apart_by_its_kind() -> None:
+    said = heard(
+        message("Hello"),
+        retry(1),
+        delta("Hel"),
+        note("item/reasoning/textDelta", delta="lo"),
+        message("Help"),
+    )
+
+    assert said[3:] == [ThinkingDelta("lo"), Text("Help", "u:1")]
+
+
+def test_a_text_that_was_streamed_anew_is_ended_though_it_was_said_before() -> None:
+    """What was streamed stands until a complete text replaces it."""
+    said = heard(message("Hello"), retry(1), delta("Hex"), message("Hello", "j"))
+
+    assert said[3:] == [TextDelta("Hex"), Text("Hello", "u:1")]
+
+
+def test_to_hold_back_a_long_text_takes_no_more_than_to_pass_it_on() -> None:
+    """It took the square of its length once: minutes for this one."""
+    repeats, fragment = Repeats(), "ten chars."
+    repeats.whole(Text, fragment * 200_000, None)
+    repeats.retried(1)
+    begun = time.process_time()
+
+    said = [event for _ in range(200_000) for event in repeats.delta(TextDelta, fragment)]
+
+    assert said == []
+    assert time.process_time() - begun < 5
+
+
+@pytest.mark.parametrize("case", RECORDED, ids=lambda path: path.stem)
+def test_a_line_that_comes_twice_says_nothing_twice(case: Path) -> None:
+    lines = case.read_bytes().splitlines(keepends=True)
+    whole = lasting(lines)
+
+    for place, again in enumerate(lines):
+        if b'elta","params"' not in again:  # a fragment has no number
+            assert lasting([*lines[:place], again, *lines[place:]]) == whole, f"line {place + 1}"
+        assert lasting([*lines, again]) == whole, f"line {place + 1} at the end"
+
+
+def lasting(lines: Sequence[bytes]) -> list[Said]:
+    """Return what is said of *lines*, without what passes by: fragments, notes and retries."""
+    said = CodexDriver().receive(b"".join(lines))
+    return [it for it in said if not isinstance(it, TextDelta | ThinkingDelta | Note | Retrying)]
+
+
 def test_thoughts_are_not_taken_for_words() -> None:
     thought = item("completed", "reasoning", summary=["same"])
     said = heard(thought, retry(1), delta("same"), message("same"))
@@ -620,7 +711,7 @@ def test_thoughts_are_not_taken_for_words() -> None:
 
 
 def test_a_later_answer_may_say_the_same_again() -> None:
-    said = heard(message("Step"), used(USED), message("Step"))
+    said = heard(message("Step"), used(USED), message("Step", "j"))
 
     assert [event for event in said if isinstance(event, Text)] == [
         Text("Step", "u:1"),

@@ -87,6 +87,8 @@ class ExecStream:
         self.tools = Tools()
         self._thread = thread or ""
         """Known without the line that tells it if it is resumed: that may be lost."""
+        self._is_announced = False
+        self._is_over = False
         self._result = ""
         self._baseline = baseline
         self._has_spoken = False
@@ -105,14 +107,9 @@ class ExecStream:
             case "item.completed":
                 return self._completed(event.item)
             case "thread.started":
-                self._thread = event.thread_id
-                return [Session(event.thread_id, self._told_model)]
-            case "turn.completed":
-                return [*self.tools.close(), *self._used(event.usage), TurnEnd(self._result)]
-            case "turn.failed":
-                message = event.error.message or self.last_error
-                closed = [*self.cut(), *self.tools.close()]
-                return [*closed, TurnFailed(kind_of_words(message), message)]
+                return self._opened(event.thread_id)
+            case "turn.completed" | "turn.failed":
+                return self._over(event)
             case "error":
                 return self._failed(event.message)
             case type if type in _UNHEEDED:
@@ -125,6 +122,22 @@ class ExecStream:
         has_spoken, self._has_spoken = self._has_spoken, False
         return [Usage(self.model)] if has_spoken else []
 
+    def _opened(self, thread: str) -> Sequence[Said]:
+        if self._is_announced:
+            return _NOTHING
+        self._thread, self._is_announced = thread, True
+        return [Session(thread, self._told_model)]
+
+    def _over(self, event: Line) -> Sequence[Said]:
+        if self._is_over:
+            return _NOTHING
+        self._is_over = True
+        if event.type == "turn.completed":
+            return [*self.tools.close(), *self._used(event.usage), TurnEnd(self._result)]
+        message = event.error.message or self.last_error
+        failed = TurnFailed(kind_of_words(message), message)
+        return [*self.cut(), *self.tools.close(), failed]
+
     def _started(self, item: Item) -> Sequence[Said]:
         self._has_spoken = True
         self._repeats.over()  # a retry is told of the tool, and goes on from there
@@ -133,17 +146,21 @@ class ExecStream:
     def _completed(self, item: Item) -> Sequence[Said]:
         self._has_spoken = self._has_spoken or item.type not in _OURS
         match item.type:
-            case "agent_message":
-                self._result = item.text
-                return self._repeats.whole(Text, item.text, None)
-            case "reasoning":
-                return self._repeats.whole(Thinking, item.text, None)
+            case "agent_message" | "reasoning":
+                return self._whole(Text if item.type == "agent_message" else Thinking, item)
             case "error":
                 return [Note(item.message)]  # a warning; an error that ends the turn is no item
             case "todo_list":
                 return _NOTHING
             case _:
                 return self.tools.completed(item)
+
+    def _whole(self, kind: type[Text | Thinking], item: Item) -> Sequence[Said]:
+        if self._repeats.is_old(kind, item.id, item.text):
+            return _NOTHING
+        if kind is Text:
+            self._result = item.text
+        return self._repeats.whole(kind, item.text, None)
 
     def _failed(self, message: str) -> Sequence[Said]:
         retry = retry_of(message)

@@ -58,7 +58,11 @@ class AppServer:
         self._last_id = TURN
         self._waiting: list[tuple[str, str]] = []
         """Words to steer with that came before the turn began."""
+        self._sent: list[Send] = []
+        """What the dialogue was opened with."""
         self._asked: dict[str, wire.Request] = {}
+        self._seen: set[str] = set()
+        """The ids of all that was asked, also of what has its answer."""
         self._interrupt = 0
         self._is_due_again = False
         """Whether an interrupt came in a moment in which the app-server knew of no turn."""
@@ -92,11 +96,12 @@ class AppServer:
             return self._steer_waiting()
         if result.thread is not None:
             said = self.turn.opened(result.thread.id, result.model)
-            return said if opening is None else [*said, self._ask_turn(opening)]
+            return said if opening is None else [*said, *self._once(self._turn_call(opening))]
         if result.userAgent is None or opening is None:
             return _NOTHING
         method = "thread/resume" if "threadId" in opening.thread else "thread/start"
-        return [line_of({"method": "initialized"}), call(THREAD, method, opening.thread)]
+        thread = call(THREAD, method, opening.thread)
+        return self._once(line_of({"method": "initialized"}), thread)
 
     def interrupt(self) -> Send | None:
         """Return what ends the turn; None while there is none."""
@@ -133,7 +138,13 @@ class AppServer:
         self._last_id += 1
         return call(self._last_id, method, params)
 
-    def _ask_turn(self, opening: Opening) -> Send:
+    def _once(self, *sent: Send) -> Sequence[Said]:
+        """Return what was not *sent* before: an answer that comes twice must begin no second turn."""
+        new = [it for it in sent if it not in self._sent]
+        self._sent += new
+        return new
+
+    def _turn_call(self, opening: Opening) -> Send:
         input = [{"type": "text", "text": opening.words}]
         return call(TURN, "turn/start", {"threadId": self.turn.thread, "input": input})
 
@@ -158,6 +169,9 @@ class AppServer:
             return _NOTHING
         if id not in (INITIALIZE, THREAD, TURN):
             return [Note(f"codex refused a request: {message}")]
+        if self.turn.is_over:
+            return _NOTHING
+        self.turn.is_over = True
         kind = kind_of_words(message)
         return [
             TurnFailed(FailureKind.HARNESS_ERROR if kind is FailureKind.OTHER else kind, message)
@@ -169,8 +183,10 @@ class AppServer:
             error = {"code": _NO_SUCH_METHOD, "message": "nobody is here to answer that"}
             note = f"codex asked {request.method}, which nobody can answer"
             return [line_of({"id": request.id, "error": error}), Note(note)]
-        params = request.params
-        id = str(request.id)
+        params, id = request.params, str(request.id)
+        if id in self._seen:
+            return _NOTHING
+        self._seen.add(id)
         self._asked[id] = request
         given = {name: getattr(params, name) for name in ("command", "cwd", "reason", "grantRoot")}
         input = {name: value for name, value in given.items() if value is not None}

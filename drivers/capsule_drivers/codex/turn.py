@@ -55,6 +55,8 @@ class Turn:
         self.tools = Tools()
         self.steers: set[str] = set()
         """The ids of the words it was steered with and has not taken."""
+        self.is_over = False
+        """Whether its terminal event was given."""
         self._is_announced = False
         self._result = ""
         self._totals: dict[str, Counts] = {}
@@ -146,10 +148,10 @@ class Turn:
         item = params.item
         match item.type:
             case "agentMessage":
-                self._result = item.text
-                return self._whole(Text, item.text)
+                return self._whole(Text, item.id, item.text)
             case "reasoning":
-                return self._whole(Thinking, paragraphs(item.summary) or paragraphs(item.content))
+                words = paragraphs(item.summary) or paragraphs(item.content)
+                return self._whole(Thinking, item.id, words)
             case "userMessage":
                 return self._taken(item)
             case type if type in _NO_TOOLS:
@@ -157,7 +159,11 @@ class Turn:
             case _:
                 return self.tools.completed(item, self._answer)
 
-    def _whole(self, kind: type[Text | Thinking], text: str) -> Sequence[Said]:
+    def _whole(self, kind: type[Text | Thinking], id: str, text: str) -> Sequence[Said]:
+        if self._repeats.is_old(kind, id, text):
+            return _NOTHING
+        if kind is Text:
+            self._result = text
         if not text:
             return _NOTHING
         self._has_spoken = True
@@ -182,9 +188,9 @@ class Turn:
             self._totals[thread] = total
             # Now, not at the end: whoever is killed has no end.
             kept = [Baseline(thread, total).kept()] if thread == self.thread else []
+        self._counted.add(call_id)
         if not self.id:
             return kept  # on resume it says what was used before
-        self._counted.add(call_id)
         if thread == self.thread:
             self._answers += 1
             self._has_spoken = False
@@ -209,8 +215,9 @@ class Turn:
         return _NOTHING
 
     def _over(self, turn: wire.TurnState) -> Sequence[Said]:
-        if turn.id != self.id:
+        if turn.id != self.id or self.is_over:
             return _NOTHING
+        self.is_over = True
         if turn.status == "completed":
             return [*self.tools.close(), TurnEnd(self._result)]
         before = [*self.cut(), *self.tools.close()]
