@@ -175,7 +175,7 @@ def test_its_settings_lead_to_the_callers_provider_and_nowhere_else() -> None:
     config = config_of(plan)
     provider = config["model_providers"][config["model_provider"]]
     assert provider["base_url"] == "http://proxy/v1"
-    assert provider["request_max_retries"] == provider["stream_max_retries"] == 2
+    assert (provider["request_max_retries"], provider["stream_max_retries"]) == (0, 2)
     assert config["model"] == "gpt-5"
     assert config["developer_instructions"] == 'be "brief"\nand kind\x7f'
     assert config["features"] == {"plugins": False, "apps": False}
