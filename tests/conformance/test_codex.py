@@ -324,13 +324,33 @@ def test_an_interrupt_between_two_calls_is_asked_for_again() -> None:
 
 def test_an_interrupt_names_the_turn() -> None:
     driver, _ = planned()
-    assert driver.interrupt() is None
     driver.receive(OPENING)
 
     asked = sent(driver.interrupt())
 
     assert (asked["id"], asked["method"]) == (4, "turn/interrupt")
     assert asked["params"] == {"threadId": "t", "turnId": "u"}
+
+
+def test_an_interrupt_before_the_turn_lets_none_begin() -> None:
+    driver, _ = planned()
+
+    assert driver.interrupt() == Send(b"")
+    _, _, session, failed = driver.receive(INITIALIZED + OPENED)
+
+    assert session == Session("t", MODEL)
+    assert failed == TurnFailed(FailureKind.OTHER, "interrupted before its turn began")
+
+
+def test_an_interrupt_while_the_turn_begins_follows_it() -> None:
+    driver, _ = planned()
+    driver.receive(INITIALIZED + OPENED)
+
+    assert driver.interrupt() == Send(b"")
+    (asked,) = driver.receive(BEGUN)
+
+    assert sent(asked)["method"] == "turn/interrupt"
+    assert sent(asked)["params"]["turnId"] == "u"
 
 
 def test_words_go_to_the_turn_under_the_id_by_which_they_are_known_again() -> None:
@@ -421,6 +441,17 @@ def test_a_change_of_files_and_more_rights_are_asked_for_as_well() -> None:
     assert sent(driver.answer("7", Answer("allow"))) == given
 
 
+def test_what_a_change_of_files_would_change_is_shown_to_whoever_decides() -> None:
+    changes = [{"path": "a", "kind": {"type": "add"}, "diff": "x"}]
+
+    (_, asked) = heard(
+        item("started", "fileChange", changes=changes),
+        asking("item/fileChange/requestApproval", itemId="i", reason=None),
+    )
+
+    assert asked == Permission("7", "apply_patch", {"changes": changes})
+
+
 def test_more_rights_that_are_refused_are_none() -> None:
     driver, _ = planned()
     driver.receive(asking("item/permissions/requestApproval", permissions={"network": {}}))
@@ -475,6 +506,16 @@ def test_numbers_that_cannot_be_are_unknown() -> None:
     (usage,) = heard(used({"inputTokens": 1, "cachedInputTokens": 2}))
 
     assert usage == Usage(MODEL)
+
+
+def test_a_report_without_a_number_is_not_one_of_nothing() -> None:
+    assert heard(used(USED), used({}, {}))[1:] == [Usage(MODEL)]
+
+
+def test_an_answer_of_which_nobody_told_the_usage_used_something() -> None:
+    said = heard(message("a"), used({}, {}), over("completed"))
+
+    assert said == [Text("a", "u:1"), Usage(MODEL), TurnEnd("a")]
 
 
 def test_what_was_used_before_a_resume_is_not_counted_again() -> None:
@@ -547,6 +588,27 @@ def test_an_agent_of_the_agent_is_counted_and_not_heard() -> None:
     )
 
     assert [type(event) for event in said] == [Usage, Usage]
+
+
+def test_an_agent_of_the_agent_has_a_model_of_its_own() -> None:
+    inner: dict[str, object] = {"threadId": "inner", "turnId": "v"}
+    begun = note("thread/started", thread={"id": "inner", "model": "gpt-5-mini"})
+
+    theirs, ours = heard(begun, used(USED, None, **inner), used(USED))
+
+    assert isinstance(theirs, Usage) and isinstance(ours, Usage)
+    assert (theirs.model, ours.model) == ("openai:gpt-5-mini", MODEL)
+
+
+def test_an_agent_that_is_resumed_with_its_agent_counts_its_last_call() -> None:
+    inner: dict[str, object] = {"threadId": "inner", "turnId": "v"}
+    total = {name: 7 * count for name, count in USED.items()}
+
+    (begun,) = heard(used(total, USED, **inner))
+    (resumed,) = heard(used(total, USED, **inner), session="t")
+
+    assert isinstance(begun, Usage) and isinstance(resumed, Usage)
+    assert (begun.output_tokens, resumed.output_tokens) == (7 * 51, 51)
 
 
 @pytest.mark.parametrize(
@@ -761,6 +823,7 @@ def test_paragraphs_of_a_thought_stand_apart() -> None:
         ({"type": "dynamicToolCall", "tool": "t", "arguments": {}}, "t", {}, "completed"),
         ({"type": "webSearch", "query": "q", "action": {"type": "open"}},
          "webSearch", {"query": "q"}, {"type": "open"}),
+        ({"type": "functionCallOutput", "name": "f", "output": "x"}, "f", {}, "x"),
         ({"type": "imageView", "path": "/a.png"}, "imageView", {"path": "/a.png"}, "completed"),
     ],
 )  # fmt: skip
@@ -775,7 +838,7 @@ def test_a_tool_has_a_name_an_input_and_a_result(
     assert said == [ToolCall("c", name, input, "u:1"), ToolResult("c", name, content, False)]
 
 
-@pytest.mark.parametrize("status", ["failed", "declined"])
+@pytest.mark.parametrize("status", ["failed", "declined", "interrupted"])
 def test_a_tool_that_failed_is_an_error(status: str) -> None:
     (_, result) = heard(
         item("completed", "commandExecution", command="ls", status=status, exitCode=3)
@@ -875,6 +938,13 @@ def test_a_failed_turn_has_its_kind(info: object, words: str, kind: FailureKind)
     error = {"message": words, "codexErrorInfo": info}
 
     assert heard(over("failed", error=error)) == [TurnFailed(kind, words)]
+
+
+@pytest.mark.parametrize("items", [[{"type": "agentMessage", "text": "a"}, {"type": 7}, 7], "a"])
+def test_an_end_whose_words_were_lost_has_them_itself(items: object) -> None:
+    said = heard(note("turn/completed", turn={"id": "u", "status": "completed", "items": items}))
+
+    assert said == [TurnEnd("a" if isinstance(items, list) else "")]
 
 
 def test_another_turn_is_not_ours_to_end() -> None:
@@ -984,6 +1054,15 @@ def test_exec_closes_what_is_open_when_it_is_gone() -> None:
     assert isinstance(result, ToolResult)
     assert result.is_error
     assert isinstance(failed, TurnFailed)
+
+
+@pytest.mark.parametrize("usage", [{}, {"usage": {"input_tokens": 0, "output_tokens": 0}}])
+def test_exec_that_answered_and_told_no_usage_used_something(usage: dict[str, object]) -> None:
+    words = line({"type": "item.completed", "item": {"type": "agent_message", "text": "a"}})
+
+    said = told(exec_heard(words, line({"type": "turn.completed", **usage})))
+
+    assert said == [Text("a"), Usage(MODEL), TurnEnd("a")]
 
 
 def test_an_event_that_exec_did_not_have_is_a_note() -> None:

@@ -60,7 +60,7 @@ class Line(Struct, frozen=True, gc=False):
     type: str = ""
     thread_id: str = ""
     item: Item = Item()
-    usage: _Total = _Total()
+    usage: _Total | None = None
     error: _Problem = _Problem()
     message: str = ""
 
@@ -173,10 +173,14 @@ class ExecStream:
         reason = reason.removesuffix(")") or message
         return [*said, Retrying(self._repeats.retries, reason, most)]
 
-    def _used(self, told: _Total) -> Sequence[Said]:
+    def _used(self, told: _Total | None) -> Sequence[Said]:
         """Return what this turn used: the thread's total beyond what it was before."""
+        if told is None:
+            return [Usage(self.model)]
         total, before = told.counts(), self._baseline
         known = before is not None and before.thread == self._thread
         used = total.beyond(before.total) if before and known else total
-        said: list[Said] = [usage_of(used, self.model)] if used.is_possible else [Usage(self.model)]
+        # Not everybody who answers says what it took, and then Codex counts nothing.
+        is_told = used.is_possible and (used != Counts() or not self._has_spoken)
+        said: list[Said] = [usage_of(used, self.model) if is_told else Usage(self.model)]
         return [*said, Baseline(self._thread, total).kept()] if self._thread else said

@@ -53,7 +53,7 @@ class AppServer:
 
     def __init__(self, opening: Opening | None = None, baseline: Baseline | None = None) -> None:
         """*baseline* is what the thread had used before."""
-        self.turn = Turn(baseline)
+        self.turn = Turn(baseline, is_resumed=opening is not None and "threadId" in opening.thread)
         self._opening = opening
         self._last_id = TURN
         self._waiting: list[tuple[str, str]] = []
@@ -65,7 +65,7 @@ class AppServer:
         """The ids of all that was asked, also of what has its answer."""
         self._interrupt = 0
         self._is_due_again = False
-        """Whether an interrupt came in a moment in which the app-server knew of no turn."""
+        """Whether an interrupt came in a moment in which there was no turn."""
 
     def notified(self, method: bytes, line: bytes) -> Sequence[Said]:
         """Return what a *line* that calls a *method* means.
@@ -75,9 +75,8 @@ class AppServer:
         """
         if self.turn.heeds(method):
             said = self.turn.notified(method, line)
-            if self._is_due_again and (again := self.interrupt()) is not None:
-                self._is_due_again = False
-                said = [*said, again]
+            if self._is_due_again:
+                said = [*said, *self._interrupt_again()]
             return [*said, *self._steer_waiting()] if self._waiting else said
         return _NOTHING if wire.heads.decode(line).id is None else self._ask(line)
 
@@ -93,9 +92,12 @@ class AppServer:
             return self._refused(response.id, response.error.message)
         if result.turn is not None:
             self.turn.id = self.turn.id or result.turn.id
-            return self._steer_waiting()
+            return [*self._interrupt_again(), *self._steer_waiting()]
         if result.thread is not None:
             said = self.turn.opened(result.thread.id, result.model)
+            if self._is_due_again and not self.turn.is_over:
+                self.turn.is_over = True  # nothing is spent on a turn that is not wanted
+                return [*said, TurnFailed(FailureKind.OTHER, "interrupted before its turn began")]
             return said if opening is None else [*said, *self._once(self._turn_call(opening))]
         if result.userAgent is None or opening is None:
             return _NOTHING
@@ -103,11 +105,12 @@ class AppServer:
         thread = call(THREAD, method, opening.thread)
         return self._once(line_of({"method": "initialized"}), thread)
 
-    def interrupt(self) -> Send | None:
-        """Return what ends the turn; None while there is none."""
+    def interrupt(self) -> Send:
+        """Return what ends the turn, or nothing yet if that has not begun."""
         turn = self.turn
         if not turn.id:
-            return None
+            self._is_due_again = True
+            return Send(b"")
         asked = self._call("turn/interrupt", {"threadId": turn.thread, "turnId": turn.id})
         self._interrupt = self._last_id
         return asked
@@ -133,6 +136,12 @@ class AppServer:
                 granted["permissions"] = request.params.permissions
             result = granted
         return line_of({"id": request.id, "result": result})
+
+    def _interrupt_again(self) -> Sequence[Said]:
+        if not (self._is_due_again and self.turn.id) or self.turn.is_over:
+            return _NOTHING
+        self._is_due_again = False
+        return [self.interrupt()]
 
     def _call(self, method: str, params: Mapping[str, object]) -> Send:
         self._last_id += 1
@@ -190,6 +199,7 @@ class AppServer:
         self._asked[id] = request
         given = {name: getattr(params, name) for name in ("command", "cwd", "reason", "grantRoot")}
         input = {name: value for name, value in given.items() if value is not None}
+        input = {**self.turn.tools.changes_of(params.itemId), **input}
         if params.permissions is not None:
             input["permissions"] = passed_on(params.permissions)
         options = [word for word in params.availableDecisions if isinstance(word, str)]

@@ -46,8 +46,8 @@ _NOTHING: Sequence[Said] = ()
 class Turn:
     """What was heard of the turn that is our task."""
 
-    def __init__(self, baseline: Baseline | None = None) -> None:
-        """*baseline* is what the thread had used before."""
+    def __init__(self, baseline: Baseline | None = None, *, is_resumed: bool = False) -> None:
+        """*baseline* is what the thread had used before, if it *is_resumed*."""
         self.thread: str = ""
         self.id = ""
         self.model = named(None)
@@ -59,6 +59,9 @@ class Turn:
         """Whether its terminal event was given."""
         self._is_announced = False
         self._result = ""
+        self._is_resumed = is_resumed
+        self._models: dict[str, str] = {}
+        """Those of the other threads."""
         self._totals: dict[str, Counts] = {}
         self._counted: set[str] = set()
         """The ids of the calls that were told of."""
@@ -81,7 +84,7 @@ class Turn:
             b"configWarning": lambda it: [Note(it.summary)],
             b"deprecationNotice": lambda it: [Note(it.summary)],
             b"model/rerouted": self._rerouted,
-            b"thread/started": lambda it: self.opened(it.thread.id, None),
+            b"thread/started": lambda it: self.opened(it.thread.id, it.thread.model),
             b"turn/started": lambda it: self._begun(it.turn.id),
             b"turn/completed": lambda it: self._over(it.turn),
         }
@@ -107,15 +110,18 @@ class Turn:
 
     def opened(self, thread: str, model: str | None) -> Sequence[Said]:
         """Apply: the thread is ready, with its *model* if that was told."""
+        if self.thread and self.thread != thread:
+            self._models[thread] = named(model)
+            return _NOTHING
         if model:
             self.model = named(model)
-        if self._is_announced or (self.thread and self.thread != thread):
+        if self._is_announced:
             return _NOTHING
         self.thread, self._is_announced = thread, True
         return [Session(thread, self.model if model else None)]
 
     def cut(self) -> list[Event]:
-        """Return what is known of a model call that ended early: that it used something."""
+        """Return what is known of a call that ended and told no usage: that it used something."""
         has_spoken, self._has_spoken = self._has_spoken, False
         return [Usage(self.model)] if has_spoken else []
 
@@ -179,7 +185,7 @@ class Turn:
         """Return what a model call used: what its thread's total has grown by."""
         total, thread = params.tokenUsage.total, params.threadId
         call_id = f"{thread}:{total.tokens}"
-        before = self._totals.get(thread, Counts())
+        before = self._totals.get(thread) or self._before(params.tokenUsage)
         call = total.beyond(before)
         if call == Counts() or call_id in self._counted:
             return _NOTHING
@@ -196,9 +202,17 @@ class Turn:
             self._has_spoken = False
             self._repeats.over()
         call = call if call.is_possible else params.tokenUsage.last
-        if not call.is_possible:
-            return [Usage(self.model), *kept]
-        return [usage_of(call, self.model, call_id), *kept]
+        model = self._models.get(thread, self.model)
+        if not call.is_possible or call == Counts():
+            return [Usage(model), *kept]
+        return [usage_of(call, model, call_id), *kept]
+
+    def _before(self, used: wire.TokenUsage) -> Counts:
+        """Return what a thread of which nothing was heard had used before the call it tells of."""
+        if not self._is_resumed or used.last == Counts():
+            return Counts()  # it began in this run
+        before = used.total.beyond(used.last)
+        return before if before.is_possible else Counts()
 
     def _failed(self, params: wire.Params) -> Sequence[Said]:
         error = params.error
@@ -218,9 +232,9 @@ class Turn:
         if turn.id != self.id or self.is_over:
             return _NOTHING
         self.is_over = True
-        if turn.status == "completed":
-            return [*self.tools.close(), TurnEnd(self._result)]
         before = [*self.cut(), *self.tools.close()]
+        if turn.status == "completed":
+            return [*before, TurnEnd(self._result or turn.words)]
         if turn.status == "interrupted":
             return [*before, TurnFailed(FailureKind.OTHER, "the turn was interrupted")]
         error = turn.error or wire.Failure(self.last_error or "the turn failed")

@@ -58,18 +58,38 @@ def _status_in(info: object) -> int | None:
     return None
 
 
+def _text_of(item: object) -> str:
+    if not isinstance(item, dict):
+        return ""
+    told = cast("dict[str, object]", item)
+    text = told.get("text") if told.get("type") == "agentMessage" else ""
+    return text if isinstance(text, str) else ""
+
+
 class TurnState(Struct, frozen=True, gc=False):
     """A turn: what we ask for is one."""
 
     id: str = ""
     status: str = ""
     error: Failure | None = None
+    items: object = None
+    """The last words may be among them; what else is must not cost the line."""
+
+    @property
+    def words(self) -> str:
+        """Return what the agent said last, as far as this tells."""
+        items = self.items
+        if not isinstance(items, list):
+            return ""
+        texts = [_text_of(item) for item in cast("list[object]", items)]
+        return next((text for text in reversed(texts) if text), "")
 
 
 class Thread(Struct, frozen=True, gc=False):
     """A conversation, which outlives the process."""
 
     id: str = ""
+    model: str | None = None
 
 
 class TokenUsage(Struct, frozen=True, gc=False):
@@ -106,6 +126,7 @@ class Notification(Struct, frozen=True, gc=False):
 class Asked(Struct, frozen=True, gc=False):
     """What the app-server wants to be allowed."""
 
+    itemId: str = ""
     command: str | None = None
     cwd: str | None = None
     reason: str | None = None
