@@ -342,6 +342,15 @@ def test_an_interrupt_before_the_turn_lets_none_begin() -> None:
     assert failed == TurnFailed(FailureKind.OTHER, "interrupted before its turn began")
 
 
+def test_an_interrupt_that_is_due_again_is_none_before_the_turn() -> None:
+    driver, _ = planned()
+    driver.receive(OPENING)
+    asked = sent(driver.interrupt())
+    refused = line({"error": {"code": -32600, "message": "no active turn"}, "id": asked["id"]})
+
+    assert driver.receive(refused + OPENED) == []
+
+
 def test_an_interrupt_while_the_turn_begins_follows_it() -> None:
     driver, _ = planned()
     driver.receive(INITIALIZED + OPENED)
@@ -450,6 +459,20 @@ def test_what_a_change_of_files_would_change_is_shown_to_whoever_decides() -> No
     )
 
     assert asked == Permission("7", "apply_patch", {"changes": changes})
+
+
+def test_a_question_in_words_that_are_not_known_is_answered_all_the_same() -> None:
+    error, noted = heard(asking("item/commandExecution/requestApproval", command=7))
+
+    assert sent(error)["id"] == 7
+    assert "error" in sent(error)
+    assert isinstance(noted, Note)
+
+
+def test_a_question_that_offers_nothing_is_asked() -> None:
+    (asked,) = heard(asking("item/commandExecution/requestApproval", availableDecisions=None))
+
+    assert asked == Permission("7", "shell", {})
 
 
 def test_more_rights_that_are_refused_are_none() -> None:
@@ -932,6 +955,8 @@ def test_what_is_not_known_is_nothing() -> None:
         ({"x": 1}, "reason: max_output_tokens", FailureKind.TRUNCATED),
         ("other", "reason: content_filter", FailureKind.DECLINED),
         (None, "Missing environment variable: `K`.", FailureKind.AUTH),
+        ({"x": {"httpStatusCode": 400}}, "maximum context length", FailureKind.CONTEXT_LENGTH),
+        ({"x": {"httpStatusCode": 429}}, "You exceeded your current quota", FailureKind.QUOTA),
     ],
 )
 def test_a_failed_turn_has_its_kind(info: object, words: str, kind: FailureKind) -> None:
@@ -1041,6 +1066,14 @@ def test_an_exec_that_fails_used_something_if_it_said_something() -> None:
 
     assert exec_heard(warning, failed) == [Note("w"), end]
     assert exec_heard(words, failed) == [Text("a"), Usage(MODEL), end]
+
+
+@pytest.mark.parametrize("type", ["todo_list", "agent_message", "reasoning"])
+def test_what_exec_only_begins_to_say_is_no_tool(type: str) -> None:
+    begun = line({"type": "item.started", "item": {"id": "i", "type": type, "items": []}})
+    failed = line({"type": "turn.failed", "error": {"message": "status 429"}})
+
+    assert exec_heard(begun, failed) == [TurnFailed(FailureKind.RATE_LIMIT, "status 429")]
 
 
 def test_exec_closes_what_is_open_when_it_is_gone() -> None:

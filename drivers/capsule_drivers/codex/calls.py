@@ -31,6 +31,8 @@ _WORDED = (
     ("Quota exceeded", FailureKind.QUOTA),
     ("usage limit", FailureKind.QUOTA),
     ("context window", FailureKind.CONTEXT_LENGTH),
+    ("context_length_exceeded", FailureKind.CONTEXT_LENGTH),
+    ("maximum context length", FailureKind.CONTEXT_LENGTH),
     ("exceeds the maximum length", FailureKind.CONTEXT_LENGTH),
     *((f"status{mark} {code}", kind) for code, kind in _STATUS_KINDS.items() for mark in ("", ":")),
 )
@@ -111,9 +113,9 @@ def kind_of_words(message: str) -> FailureKind:
     return next((kind for words, kind in _WORDED if words in message), FailureKind.OTHER)
 
 
-def kind_of_status(status: int | None) -> FailureKind | None:
-    """Return the kind of failure that an HTTP *status* stands for."""
-    return None if status is None else _STATUS_KINDS.get(status, FailureKind.OTHER)
+def kind_of_status(status: int | None) -> FailureKind:
+    """Return the kind of failure that an HTTP *status*, if there is one, stands for."""
+    return FailureKind.OTHER if status is None else _STATUS_KINDS.get(status, FailureKind.OTHER)
 
 
 def retry_of(message: str) -> tuple[int | None, int | None] | None:

@@ -33,6 +33,7 @@ from capsule_runtime import (
 _UNHEEDED = frozenset({"item.updated", "turn.started"})
 _OURS = frozenset({"error", "todo_list"})
 """Items that no model call need have made."""
+_NO_TOOLS = _OURS | {"agent_message", "reasoning"}
 _NOTHING: Sequence[Said] = ()
 
 
@@ -139,6 +140,8 @@ class ExecStream:
         return [*self.cut(), *self.tools.close(), failed]
 
     def _started(self, item: Item) -> Sequence[Said]:
+        if item.type in _NO_TOOLS:
+            return _NOTHING
         self._has_spoken = True
         self._repeats.over()  # a retry is told of the tool, and goes on from there
         return self.tools.started(item)

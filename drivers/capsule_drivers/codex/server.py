@@ -78,7 +78,8 @@ class AppServer:
             if self._is_due_again:
                 said = [*said, *self._interrupt_again()]
             return [*said, *self._steer_waiting()] if self._waiting else said
-        return _NOTHING if wire.heads.decode(line).id is None else self._ask(line)
+        head = wire.heads.decode(line)
+        return _NOTHING if head.id is None else self._ask(head.id, head.method, line)
 
     def answered(self, line: bytes) -> Sequence[Said]:
         """Return what follows from the answer to a request of ours.
@@ -95,10 +96,7 @@ class AppServer:
             return [*self._interrupt_again(), *self._steer_waiting()]
         if result.thread is not None:
             said = self.turn.opened(result.thread.id, result.model)
-            if self._is_due_again and not self.turn.is_over:
-                self.turn.is_over = True  # nothing is spent on a turn that is not wanted
-                return [*said, TurnFailed(FailureKind.OTHER, "interrupted before its turn began")]
-            return said if opening is None else [*said, *self._once(self._turn_call(opening))]
+            return said if opening is None else [*said, *self._begin_turn(opening)]
         if result.userAgent is None or opening is None:
             return _NOTHING
         method = "thread/resume" if "threadId" in opening.thread else "thread/start"
@@ -153,9 +151,15 @@ class AppServer:
         self._sent += new
         return new
 
-    def _turn_call(self, opening: Opening) -> Send:
+    def _begin_turn(self, opening: Opening) -> Sequence[Said]:
         input = [{"type": "text", "text": opening.words}]
-        return call(TURN, "turn/start", {"threadId": self.turn.thread, "input": input})
+        turn = call(TURN, "turn/start", {"threadId": self.turn.thread, "input": input})
+        if not self._is_due_again or turn in self._sent:
+            return self._once(turn)
+        if self.turn.is_over:
+            return _NOTHING
+        self.turn.is_over = True  # nothing is spent on a turn that is not wanted
+        return [TurnFailed(FailureKind.OTHER, "interrupted before its turn began")]
 
     def _steer_waiting(self) -> Sequence[Said]:
         if not self.turn.id:
@@ -186,13 +190,13 @@ class AppServer:
             TurnFailed(FailureKind.HARNESS_ERROR if kind is FailureKind.OTHER else kind, message)
         ]
 
-    def _ask(self, line: bytes) -> Sequence[Said]:
-        request = wire.requests.decode(line)
-        if request.method not in _ASKS:
+    def _ask(self, number: int | str, method: str, line: bytes) -> Sequence[Said]:
+        request = wire.request_of(line) if method in _ASKS else None
+        if request is None:
             error = {"code": _NO_SUCH_METHOD, "message": "nobody is here to answer that"}
-            note = f"codex asked {request.method}, which nobody can answer"
-            return [line_of({"id": request.id, "error": error}), Note(note)]
-        params, id = request.params, str(request.id)
+            note = f"codex asked {method[:100]}, which nobody can answer"
+            return [line_of({"id": number, "error": error}), Note(note)]
+        params, id = request.params, str(number)
         if id in self._seen:
             return _NOTHING
         self._seen.add(id)
@@ -202,7 +206,7 @@ class AppServer:
         input = {**self.turn.tools.changes_of(params.itemId), **input}
         if params.permissions is not None:
             input["permissions"] = passed_on(params.permissions)
-        options = [word for word in params.availableDecisions if isinstance(word, str)]
+        options = [word for word in params.availableDecisions or () if isinstance(word, str)]
         return [Permission(id, _ASKS[request.method], input, options or None)]
 
 

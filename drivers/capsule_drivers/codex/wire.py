@@ -40,11 +40,12 @@ class Failure(Struct, frozen=True, gc=False):
 
     @property
     def kind(self) -> FailureKind:
-        """Return the kind of failure, by what is told first: a word, a status, the message."""
+        """Return the kind of failure, by what tells most: a word, the message, a status."""
         info = self.codexErrorInfo
         if isinstance(info, str) and info in _KINDS:
             return _KINDS[info]
-        return kind_of_status(_status_in(info)) or kind_of_words(self.message)
+        kind = kind_of_words(self.message)
+        return kind_of_status(_status_in(info)) if kind is FailureKind.OTHER else kind
 
 
 def _status_in(info: object) -> int | None:
@@ -132,7 +133,7 @@ class Asked(Struct, frozen=True, gc=False):
     reason: str | None = None
     grantRoot: str | None = None
     permissions: object = None
-    availableDecisions: tuple[object, ...] = ()
+    availableDecisions: tuple[object, ...] | None = None
 
 
 class Request(Struct, frozen=True, gc=False):
@@ -174,7 +175,15 @@ class Head(Struct, frozen=True, gc=False):
 
 
 notifications: msgspec.json.Decoder[Notification] = msgspec.json.Decoder(Notification)
-requests: msgspec.json.Decoder[Request] = msgspec.json.Decoder(Request)
+_requests: msgspec.json.Decoder[Request] = msgspec.json.Decoder(Request)
 responses: msgspec.json.Decoder[Response] = msgspec.json.Decoder(Response)
 heads: msgspec.json.Decoder[Head] = msgspec.json.Decoder(Head)
 lines = msgspec.json.Encoder()
+
+
+def request_of(line: bytes) -> Request | None:
+    """Return the request on *line*; None if it asks in a way that we do not know."""
+    try:
+        return _requests.decode(line)
+    except (msgspec.DecodeError, RecursionError):
+        return None
