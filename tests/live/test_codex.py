@@ -196,6 +196,19 @@ def test_a_harness_that_is_killed_leaves_a_failure(rig: Rig) -> None:
     assert ended.failure == "harness-error"
 
 
+def test_a_run_that_is_killed_leaves_its_count_to_the_next(rig: Rig) -> None:
+    with rig.started("MOCK:loop", "--context", "talk") as going:
+        going.until_text("Step 2.")
+        os.kill(going.pid_of_harness(), signal.SIGKILL)
+        killed = going.ended()
+    resumed = rig.run("MOCK:plain", "--context", "talk")
+
+    assert [fact for fact in killed.facts if fact.get("fact") == "remembered"]
+    assert killed.usage[0] == served(rig)[0]
+    assert resumed.outcome == COMPLETED
+    assert resumed.usage == served(rig)[-1:]
+
+
 # By `exec --json`.
 
 
