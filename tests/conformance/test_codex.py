@@ -717,7 +717,7 @@ def test_a_text_that_was_cut_off_ends_where_it_was_cut() -> None:
 
     assert said == [
         TextDelta("Hel"),
-        Text("Hel"),
+        Text("Hel", "u:1"),
         Usage(MODEL),
         Retrying(1, "it broke", 2),
         TextDelta("By"),
@@ -984,6 +984,16 @@ def test_another_turn_is_not_ours_to_end() -> None:
         (Exit(1, None, b"Error: bad\n"), FailureKind.HARNESS_ERROR, "code 1 before its turn was"),
         (Exit(None, 9), FailureKind.HARNESS_ERROR, "was ended by signal 9"),
         (Exit(1, None, b"x\nno rollout found"), FailureKind.SESSION_GONE, "no rollout found"),
+        (
+            Exit(2, None, b"error: no such flag\n\nUsage: codex\n\nTry --help.\n"),
+            FailureKind.HARNESS_ERROR,
+            ": error: no such flag",
+        ),
+        (
+            Exit(1, None, b"Reading prompt from stdin...\n"),
+            FailureKind.HARNESS_ERROR,
+            "left with code 1 before its turn was over",
+        ),
         (Exit(2, None, b"x" * 100_000), FailureKind.HARNESS_ERROR, "xxx"),
     ],
 )
@@ -993,6 +1003,7 @@ def test_an_exit_without_an_end_is_a_failure(exit: Exit, kind: FailureKind, word
     assert isinstance(failed, TurnFailed)
     assert failed.kind is kind
     assert words in failed.message
+    assert "stdin" not in failed.message
     assert len(failed.message) < 1_000
 
 

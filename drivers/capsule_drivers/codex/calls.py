@@ -151,15 +151,15 @@ class Repeats:
         self._begin_text()
         self.retries = 0
 
-    def retried(self, number: int | None) -> list[Event]:
+    def retried(self, number: int | None, answer: str | None = None) -> list[Event]:
         """Begin the call once more, for the *number*-th time if that was told.
 
-        What was cut off is all there is of its text.
+        What was cut off of *answer* is all there is of its text.
         """
         self.retries = number or self.retries + 1
         cut_off = "".join(self._streamed)
         whole = Text if self._streaming is TextDelta else Thinking
-        said = self.whole(whole, cut_off, None) if cut_off else []
+        said = self.whole(whole, cut_off, answer) if cut_off else []
         self._ahead = list(self._said)
         self._begin_text()
         return said

@@ -125,8 +125,7 @@ class CodexDriver:
         return self._server.answer(id, decision)
 
     def ended(self, exit: Exit) -> Sequence[Event]:
-        tail = exit.stderr_tail.decode("utf-8", "replace").strip().rpartition("\n")[2][:500]
-        error = self._server.turn.last_error or self._exec.last_error or tail
+        error = self._server.turn.last_error or self._exec.last_error or _complaint(exit)
         kind = kind_of_words(error)
         if kind is FailureKind.OTHER:
             clean = exit.signal is None and not exit.code
@@ -164,6 +163,17 @@ def _exec_words(request: LaunchRequest, sandbox: str) -> Sequence[str]:
     walls = ("--dangerously-bypass-approvals-and-sandbox",) if sandbox == "off" else ()
     session = (request.session,) if request.session else ()
     return (*resumed, "--json", "--skip-git-repo-check", *walls, *request.args, *session, "-")
+
+
+def _complaint(exit: Exit) -> str:
+    """Return the last line on stderr that says what went wrong, else the last that says anything.
+
+    It also tells there that it reads stdin, and how to call for help.
+    """
+    lines = exit.stderr_tail.decode("utf-8", "replace").splitlines()
+    said = [line.strip()[:500] for line in lines if line.strip() and "from stdin" not in line]
+    errors = [line for line in said if line.lower().startswith("error")]
+    return [*said[-1:], *errors[-1:]][-1] if said else ""
 
 
 def _how(exit: Exit) -> str:

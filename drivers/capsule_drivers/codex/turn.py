@@ -221,7 +221,7 @@ class Turn:
             return _NOTHING
         number, most = retry_of(error.message) or (None, None)
         reason = error.additionalDetails or error.message
-        said = [*self._repeats.retried(number), *self.cut()]
+        said = [*self._repeats.retried(number, self._answer), *self.cut()]
         return [*said, Retrying(self._repeats.retries, reason, most)]
 
     def _rerouted(self, params: wire.Params) -> Sequence[Said]:
