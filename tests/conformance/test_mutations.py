@@ -6,7 +6,6 @@ nothing is raised and there is one end.
 
 from __future__ import annotations
 
-import io
 from collections.abc import Callable
 from functools import cache
 from pathlib import Path
@@ -18,7 +17,6 @@ from hypothesis import strategies as st
 
 from capsule_runtime import Activity, Event, Note, StatusFrame, Usage
 from capsule_runtime.driver import driver_names
-from capsule_runtime.replay import Attentive, replay_events
 from support.client import Client
 from support.player import chunks_of, exit_of, new_driver, play
 
@@ -75,15 +73,6 @@ def places(lines: Lines) -> list[int]:
     """Return places between *lines*, the ends among them."""
     step = max(1, len(lines) // PLACES)
     return sorted({*range(0, len(lines) + 1, step), len(lines)})
-
-
-@by_case
-def test_a_driver_knows_a_recording_of_its_own_harness(case: Path) -> None:
-    driver = Attentive(new_driver(case.parent.name))
-
-    list(replay_events(driver, io.BytesIO(case.read_bytes()), exit_of(case)))
-
-    assert driver.has_understood == driver.has_heard
 
 
 @by_case
