@@ -541,6 +541,12 @@ def test_an_answer_of_which_nobody_told_the_usage_used_something() -> None:
     assert said == [Text("a", "u:1"), Usage(MODEL), TurnEnd("a")]
 
 
+def test_a_fragment_that_comes_again_when_all_is_said_is_no_call() -> None:
+    said = heard(delta("a"), message("a"), used(USED), delta("a"), over("completed"))
+
+    assert len([it for it in said if isinstance(it, Usage)]) == 1
+
+
 def test_what_was_used_before_a_resume_is_not_counted_again() -> None:
     driver, _ = planned(session="t")
     driver.receive(INITIALIZED)
@@ -638,6 +644,7 @@ def test_an_agent_that_is_resumed_with_its_agent_counts_its_last_call() -> None:
     "broken",
     [
         used(USED)[:-20] + b"\n",
+        used(USED)[:80] + b"\n",
         used(USED).replace(b"1001", b'"many"'),
         b'{"type":"turn.completed","usage":{"input_tokens":"many"}}\n',
     ],

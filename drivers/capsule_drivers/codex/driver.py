@@ -29,8 +29,8 @@ from capsule_runtime import (
 
 _SIGINT = 2
 _CALL, _EVENT = b'{"method":"', b'{"type":"'
-_USAGE_MARKS = (b'"tokenUsage"', b'"turn.completed"')
-"""What stands in the lines that report usage."""
+_USAGE_MARKS = (b'"thread/tokenUsage/updated"', b'"tokenUsage"', b'"turn.completed"')
+"""What stands in the lines that report usage, the last one in those of `exec`."""
 _VENDOR = "vendor/{machine}-unknown-linux-musl/bin/codex"
 
 
@@ -154,7 +154,7 @@ class CodexDriver:
         """Return a report without numbers for a *line* that was to be one: unknown is not free."""
         if not any(mark in line for mark in _USAGE_MARKS):
             return ()
-        return [Usage(self._server.turn.model if _USAGE_MARKS[0] in line else self._exec.model)]
+        return [Usage(self._exec.model if _USAGE_MARKS[-1] in line else self._server.turn.model)]
 
 
 def _exec_words(request: LaunchRequest, sandbox: str) -> Sequence[str]:

@@ -70,11 +70,13 @@ class Turn:
         self._repeats = Repeats()
         self._has_spoken = False
         """Whether the model call under way has said something, and so has used something."""
+        self._complete: set[str] = set()
+        """The ids of texts of which all was heard."""
         self._answers = 1
         self._heard: dict[bytes, Callable[[wire.Params], Sequence[Said]]] = {
-            b"item/agentMessage/delta": lambda it: self._fragment(TextDelta, it.delta),
-            b"item/reasoning/summaryTextDelta": lambda it: self._fragment(ThinkingDelta, it.delta),
-            b"item/reasoning/textDelta": lambda it: self._fragment(ThinkingDelta, it.delta),
+            b"item/agentMessage/delta": lambda it: self._fragment(TextDelta, it),
+            b"item/reasoning/summaryTextDelta": lambda it: self._fragment(ThinkingDelta, it),
+            b"item/reasoning/textDelta": lambda it: self._fragment(ThinkingDelta, it),
             b"item/reasoning/summaryPartAdded": self._next_paragraph,
             b"item/started": self._item_started,
             b"item/completed": self._item_completed,
@@ -134,12 +136,15 @@ class Turn:
         self.id = self.id or id
         return _NOTHING
 
-    def _fragment(self, kind: type[TextDelta | ThinkingDelta], text: str) -> Sequence[Said]:
-        self._has_spoken = True
-        return self._repeats.delta(kind, text)
+    def _fragment(
+        self, kind: type[TextDelta | ThinkingDelta], params: wire.Params, text: str | None = None
+    ) -> Sequence[Said]:
+        # One of a text that is complete is a line that came again.
+        self._has_spoken = self._has_spoken or params.itemId not in self._complete
+        return self._repeats.delta(kind, params.delta if text is None else text)
 
     def _next_paragraph(self, params: wire.Params) -> Sequence[Said]:
-        return self._fragment(ThinkingDelta, "\n\n") if params.summaryIndex else _NOTHING
+        return self._fragment(ThinkingDelta, params, "\n\n") if params.summaryIndex else _NOTHING
 
     def _item_started(self, params: wire.Params) -> Sequence[Said]:
         item = params.item
@@ -173,6 +178,7 @@ class Turn:
         if not text:
             return _NOTHING
         self._has_spoken = True
+        self._complete.add(id)
         return self._repeats.whole(kind, text, self._answer)
 
     def _taken(self, item: Item) -> Sequence[Said]:

@@ -106,6 +106,7 @@ class Params(Struct, frozen=True, gc=False):
     threadId: str = ""
     turnId: str = ""
     delta: str = ""
+    itemId: str = ""
     item: Item = Item()
     turn: TurnState = TurnState()
     thread: Thread = Thread()
