@@ -52,6 +52,8 @@ class Seal(Struct, frozen=True):
     shift: Shift | None
     rules: tuple[tuple[str, str], ...]
     """What it may open, by the names inside."""
+    doors: tuple[int, ...] = ()
+    """Ports of its own loopback at which the supervisor serves it: the only ways out."""
 
 
 class Sources(Struct, frozen=True):

@@ -29,10 +29,10 @@ class Spawn:
         env = {os.fsencode(name): os.fsencode(value) for name, value in self.env.items()}
         argv = [os.fsencode(argument) for argument in self.argv]
         walls = None if self.walls is None else _walls(self.walls)
-        launch = (argv, env, os.fsencode(self.cwd), walls)
-        if self.walls is None or self.walls.seal is None:
+        seal = self.walls.seal if self.walls else None
+        launch = (argv, env, os.fsencode(self.cwd), walls, seal.doors if seal else ())
+        if seal is None:
             return marshal.dumps((launch, None, ()))
-        seal = self.walls.seal
         composer = [os.fsencode(word) for word in seal.argv]
         return marshal.dumps((None, _sealing(seal, marshal.dumps(launch, _OLD_MARSHAL)), composer))
 
