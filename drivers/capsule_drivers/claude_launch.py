@@ -48,7 +48,8 @@ def plan(request: LaunchRequest) -> LaunchPlan:
         argv=(*request.command, *_STREAMS, *_switches(request, config), *request.args),
         env={**_QUIET, "IS_SANDBOX": "1", "CLAUDE_CODE_MAX_RETRIES": str(config.retries)},
         files=files,
-        stdin=user_line(request.run, _content(request.message)),
+        # Without an id: it drops words whose id its session has seen, such as a task tried again.
+        stdin=user_line(None, _content(request.message)),
         keep_stdin=True,
     )
 
@@ -85,10 +86,11 @@ def _content(message: Message) -> list[dict[str, str]]:
     return blocks
 
 
-def user_line(id: str, content: list[dict[str, str]]) -> bytes:
+def user_line(id: str | None, content: list[dict[str, str]]) -> bytes:
     """Return words for the harness; it says *id* again when it takes them."""
     message = {"role": "user", "content": content}
-    return _json.encode({"type": "user", "uuid": id, "message": message}) + b"\n"
+    named = {} if id is None else {"uuid": id}
+    return _json.encode({"type": "user", **named, "message": message}) + b"\n"
 
 
 def control(response: Mapping[str, object]) -> dict[str, object]:
