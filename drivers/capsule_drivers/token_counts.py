@@ -2,7 +2,13 @@
 
 from __future__ import annotations
 
+from typing import Annotated
+
+from msgspec import Meta
+
 _MOST_TOKENS = 2**40
+Count = Annotated[int, Meta(ge=0, le=_MOST_TOKENS)]
+"""A count that may be, where it is read back."""
 
 
 def count_of(told: object) -> int | None:

@@ -155,6 +155,44 @@ def test_steered_while_it_writes_its_last_words(rig: Rig) -> None:
     assert ended.counted == total(rig.served())
 
 
+def test_ctrl_c_while_words_wait(rig: Rig) -> None:
+    with rig.started("Please MOCK:slow") as going:
+        going.until_text("w5 ")
+        steered = rig.capsule_command("steer", going.run, "and then MOCK:plain", "--json")
+        going.interrupt()
+        ended = going.ended()
+
+    assert steered.status == 0, steered.err
+    assert ended.outcome == INTERRUPTED
+    assert ended.events[-1]["type"] == "turn-failed"  # it left by itself
+    assert [steer["taken_at"] for steer in ended.result["steers"]] == [None]
+    assert [line["at"] for line in rig.asked()].count("asked") == 1
+
+
+def test_steered_twice_while_a_tool_runs(rig: Rig) -> None:
+    with rig.started("Please MOCK:loop") as going:
+        until_tool(going)
+        for words in ("STEER please stop now", "STEER and be brief"):
+            assert rig.capsule_command("steer", going.run, words, "--json").status == 0
+        ended = going.ended()
+
+    assert ended.outcome == DONE
+    assert [steer["taken_at"] is not None for steer in ended.result["steers"]] == [True, True]
+    assert ended.counted == total(rig.served())
+
+
+def test_steered_while_its_turn_fails(rig: Rig) -> None:
+    with rig.started("Please MOCK:loop", capsule=rig.capsule(config={"max_turns": 1})) as going:
+        until_tool(going)
+        steered = rig.capsule_command("steer", going.run, "and then MOCK:plain", "--json")
+        ended = going.ended()
+
+    assert steered.status == 0, steered.err
+    assert ended.outcome == DONE
+    assert ended.result["response"] == "Hello from the mock. Turn done."
+    assert ended.counted == total(rig.served())
+
+
 @pytest.mark.parametrize(
     ("policy", "outcome", "is_touched"),
     [

@@ -132,6 +132,20 @@ def test_steered_words_are_answered_when_the_turn_is_over(rig: Rig) -> None:
     assert known(ended.counted) == known(total(rig.served()))
 
 
+def test_ctrl_c_while_words_wait(rig: Rig) -> None:
+    with rig.started("Please MOCK:slow") as going:
+        going.until_text("w5 ")
+        steered = rig.capsule_command("steer", going.run, "and then MOCK:plain", "--json")
+        going.interrupt()
+        ended = going.ended()
+
+    assert steered.status == 0, steered.err
+    assert ended.outcome == INTERRUPTED
+    assert ended.events[-1]["type"] == "turn-failed"  # it left by itself
+    assert [steer["taken_at"] for steer in ended.result["steers"]] == [None]
+    assert [line["at"] for line in rig.asked()].count("asked") == 1
+
+
 def test_asking_for_permission_that_is_given(rig: Rig) -> None:
     asking = rig.capsule(config={"permissions": "ask"})
 
