@@ -182,8 +182,9 @@ def test_steered_twice_while_a_tool_runs(rig: Rig) -> None:
 
 
 def test_steered_while_its_turn_fails(rig: Rig) -> None:
-    with rig.started("Please MOCK:loop", capsule=rig.capsule(config={"max_turns": 1})) as going:
-        until_tool(going)
+    with rig.started("Please MOCK:http429", capsule=rig.capsule(config={"retries": 4})) as going:
+        going.until(lambda frame: bool(frame["run"]))
+        going.until_said("retrying")
         steered = rig.capsule_command("steer", going.run, "and then MOCK:plain", "--json")
         ended = going.ended()
 
