@@ -65,7 +65,7 @@ from capsule_runtime import (
 )
 
 _SYNTHETIC = "<synthetic>"
-_USAGE_MARKS = (b'"message_delta"', b'"message_start"', b'"type":"result"')
+_USAGE_MARKS = (b'"message_delta"', b'"message_start"', b'"type":"result"', b'"duration_api_ms"')
 
 
 class ClaudeCodeDriver:

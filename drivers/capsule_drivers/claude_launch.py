@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from typing import Literal, assert_never
+from typing import Annotated, Literal, assert_never
 
 import msgspec
-from msgspec import Struct
+from msgspec import Meta, Struct
 
 from capsule_runtime import DataPart, LaunchPlan, LaunchRequest, Message, Send, TextPart
 
@@ -30,10 +30,10 @@ class ClaudeCodeConfig(Struct, frozen=True, forbid_unknown_fields=True):
 
     permissions: Literal["bypass", "ask"] = "bypass"
     """Whether it asks before it uses a tool that its own rules do not allow."""
-    retries: int = 2
+    retries: Annotated[int, Meta(ge=0)] = 2
     """How often it tries a call of the model again."""
-    max_turns: int | None = None
-    max_budget_usd: float | None = None
+    max_turns: Annotated[int, Meta(ge=1)] | None = None
+    max_budget_usd: Annotated[float, Meta(gt=0)] | None = None
     """By its own list prices."""
 
 

@@ -133,12 +133,12 @@ class QwenCodeDriver:
 
     def _is_new(self, line: Line) -> bool:
         match line:
+            case StreamEvent() | UserLine() | Result():
+                name = line.uuid or ""
             case AssistantLine():
                 name = line.uuid or line.message.id
             case ControlRequest(id):
                 name = f"request {id}"
-            case StreamEvent() | UserLine() | Result():
-                name = line.uuid or ""
             case _:
                 return True
         return not name or self._heard.is_new(name)
@@ -156,10 +156,10 @@ class QwenCodeDriver:
         match line:
             case StreamEvent(event, parent):
                 return () if parent else self._streamed(event)
-            case AssistantLine(message, None, session):
-                return [*self._begun(session, message.model), *self._spoken(message, is_main=True)]
-            case AssistantLine(message):
+            case AssistantLine(message, parent) if parent:
                 return self._spoken(message, is_main=False)
+            case AssistantLine(message, _, session):
+                return [*self._begun(session, message.model), *self._spoken(message, is_main=True)]
             case UserLine(message, parent):
                 return () if parent else self._results(message.blocks)
             case SystemLine("init", session, model):
@@ -190,7 +190,7 @@ class QwenCodeDriver:
         if event.type == "message_start" and event.message is not None:
             self._answer, self._has_words = event.message.id, True
             return self._turns.taken()
-        elif event.type == "message_stop":
+        if event.type == "message_stop":
             return self._unfinished()
         return ()
 
@@ -205,7 +205,7 @@ class QwenCodeDriver:
             said += self._usage.call(self._model, message.id, used)
             said += self._usage.memory(self._session)
             if is_main:
-                self._answer, self._has_words = self._answer, False
+                self._has_words = False
         return said
 
     def _block(self, block: Block) -> Sequence[Said]:

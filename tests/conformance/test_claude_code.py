@@ -6,6 +6,7 @@ import json
 from collections.abc import Sequence
 from typing import Any
 
+import msgspec
 import pytest
 
 from capsule_drivers.claude_code import ClaudeCodeDriver
@@ -143,6 +144,12 @@ def test_what_a_capsule_sets_becomes_switches() -> None:
     ((name, prompt),) = plan.files.items()
     assert f"--append-system-prompt-file /home/{name}" in words
     assert prompt == b"Be brief."
+
+
+@pytest.mark.parametrize("config", [b'{"retries":-1}', b'{"max_turns":0}', b'{"max_budget_usd":0}'])
+def test_a_setting_that_it_would_take_for_none_is_refused(config: bytes) -> None:
+    with pytest.raises(msgspec.ValidationError):
+        msgspec.json.decode(config, type=ClaudeCodeConfig)
 
 
 # What is written while it works.
@@ -446,8 +453,9 @@ def test_a_count_that_no_call_can_have_is_unknown_and_costs_no_line(count: objec
     ]
 
 
-def test_a_result_that_nobody_can_read_may_have_told_of_hidden_calls() -> None:
-    note, usage = hear(b'{"type":"result","usage":\n')
+@pytest.mark.parametrize("half", [b'{"type":"result","usage":\n', b'{"duration_api_ms":7,"usage\n'])
+def test_a_result_that_nobody_can_read_may_have_told_of_hidden_calls(half: bytes) -> None:
+    note, usage = hear(half)
 
     assert isinstance(note, Note)
     assert usage == Usage("anthropic:unknown")
