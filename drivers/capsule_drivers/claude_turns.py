@@ -43,10 +43,9 @@ class Turns:
     def dropped(self, id: str) -> list[Event]:
         """Apply: the words *id* will not be taken; return the end of the run if they were the last."""
         self._waiting.pop(id, None)
-        end, self._held = self._held, None
-        if end is None or self._waiting:
-            self._held = end
+        if self._held is None or self._waiting:
             return []
+        end, self._held = self._held, None
         return self.ended(end)
 
     def goes_on(self) -> None:
