@@ -13,9 +13,7 @@ from capsule_drivers.json_text import decoded, passed_on, unread
 from capsule_drivers.lines_heard import LinesHeard
 from capsule_drivers.qwen_launch import DESCRIPTION, QwenCodeConfig, plan, provider_and_model
 from capsule_drivers.qwen_lines import (
-    Answer as Spoken,
-)
-from capsule_drivers.qwen_lines import (
+    Again,
     AssistantLine,
     Block,
     ControlRequest,
@@ -29,7 +27,10 @@ from capsule_drivers.qwen_lines import (
     UserLine,
     decode_line,
 )
-from capsule_drivers.qwen_turns import Turns, prompt
+from capsule_drivers.qwen_lines import (
+    Answer as Spoken,
+)
+from capsule_drivers.qwen_turns import Turns, prompt, retrying
 from capsule_drivers.qwen_usage import SessionUsage
 from capsule_drivers.reading import json_line
 from capsule_runtime import (
@@ -135,6 +136,8 @@ class QwenCodeDriver:
         match line:
             case StreamEvent() | UserLine() | Result():
                 name = line.uuid or ""
+            case SystemLine():  # `init` has the same name in each turn
+                name = "" if line.subtype == "init" else line.uuid or ""
             case AssistantLine():
                 name = line.uuid or line.message.id
             case ControlRequest(id):
@@ -164,6 +167,8 @@ class QwenCodeDriver:
                 return () if parent else self._results(message.blocks)
             case SystemLine("init", session, model):
                 return self._begun(session, model)
+            case SystemLine("retry", data=Again() as again):
+                return [*self._unfinished(), *retrying(again)]
             case Result():
                 return self._turn_ended(line)
             case ControlRequest(id, request):

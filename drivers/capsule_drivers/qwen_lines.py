@@ -95,12 +95,23 @@ class UserLine(Struct, frozen=True, tag="user"):
     uuid: str | None = None
 
 
-class SystemLine(Struct, frozen=True, tag="system", gc=False):
-    """News of the harness. Its `uuid` is that of the session, the same in each turn."""
+class Again(Struct, frozen=True, rename="camel"):
+    """A call of the model that is tried again."""
+
+    reason: object = None
+    attempt: Number = None
+    max_retries: Number = None
+    delay_ms: Number = None
+
+
+class SystemLine(Struct, frozen=True, tag="system"):
+    """News of the harness. The `uuid` of `init` is that of the session, the same in each turn."""
 
     subtype: str = ""
     session_id: str = ""
     model: str = ""
+    data: Again | None = None
+    uuid: str | None = None
 
 
 class Trouble(Struct, frozen=True, gc=False):

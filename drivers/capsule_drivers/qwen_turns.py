@@ -9,13 +9,15 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from capsule_drivers.exits import failure_of, last_words
-from capsule_drivers.qwen_lines import Result
+from capsule_drivers.qwen_lines import Again, Result
 from capsule_drivers.reading import json_line, kind_of_error
+from capsule_drivers.token_counts import count_of
 from capsule_runtime import (
     Event,
     Exit,
     FailureKind,
     Note,
+    Retrying,
     Said,
     Send,
     Steered,
@@ -94,6 +96,16 @@ def prompt(text: str) -> bytes:
     return json_line(
         {"type": "user", "session_id": "", "message": message, "parent_tool_use_id": None}
     )
+
+
+def retrying(again: Again) -> Sequence[Event]:
+    """Return what it means that a call is tried again: it says so before the delay, and after it."""
+    attempt, delay = count_of(again.attempt), count_of(again.delay_ms)
+    if attempt is None:
+        return ()
+    reason = again.reason if isinstance(again.reason, str) else "unknown"
+    seconds = None if delay is None else delay / 1000
+    return [Retrying(attempt, reason, count_of(again.max_retries), seconds)]
 
 
 def _end_of(result: Result) -> TurnEnd | TurnFailed:

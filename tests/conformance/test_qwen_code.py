@@ -18,6 +18,7 @@ from capsule_runtime import (
     Permission,
     Refused,
     Remember,
+    Retrying,
     Said,
     Send,
     Session,
@@ -124,6 +125,7 @@ def test_telemetry_updates_and_hidden_calls_are_off_and_no_key_is_written() -> N
     assert plan.env["QWEN_TELEMETRY_ENABLED"] == "false"
     assert settings["general"]["disableAutoUpdate"] is True
     assert settings["memory"]["enableManagedAutoMemory"] is False
+    assert settings["model"]["generationConfig"]["maxRetries"] == 0
     assert plan.files[".qwen/QWEN.md"] == b"Be brief."
     assert b"sk-secret" not in b"".join(plan.files.values())
 
@@ -322,6 +324,25 @@ def test_what_else_it_asks_for_is_refused_at_once() -> None:
     assert isinstance(said[0], Note)
     assert isinstance(said[1], Send)
     assert json.loads(said[1].data)["response"]["subtype"] == "error"
+
+
+def again(uuid: str, **data: object) -> bytes:
+    return line(type="system", subtype="retry", uuid=uuid, session_id="s-1", data=data)
+
+
+def test_a_call_that_is_tried_again_is_told_once() -> None:
+    before = again("u1", reason="retry", attempt=2, maxRetries=3, delayMs=1500)
+    after = again("u2", reason="retry", preserveText=False)
+
+    assert driver().receive(before + before + after) == [Retrying(2, "retry", 3, 1.5)]
+
+
+def test_an_answer_that_is_given_up_for_another_try_was_a_call() -> None:
+    start = {"type": "message_start", "message": {"id": "a1"}}
+
+    said = driver().receive(line(type="stream_event", event=start) + again("u1", attempt=1))
+
+    assert said == [Usage(MODEL, call_id="a1"), Retrying(1, "unknown")]
 
 
 # Usage.

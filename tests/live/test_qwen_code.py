@@ -196,12 +196,20 @@ def test_an_error_of_the_api(rig: Rig, status: int, kind: str, code: int) -> Non
     assert ended.text == ""  # what it says of the error is no answer
 
 
-@pytest.mark.parametrize("status", [429, 500])
-def test_it_tries_again_in_silence_until_a_limit_ends_it(rig: Rig, status: int) -> None:
-    ended = rig.run(f"Please MOCK:http{status}", capsule=rig.capsule(limits='wall = "8s"'))
+def test_it_tries_again_in_silence_until_a_limit_ends_it(rig: Rig) -> None:
+    ended = rig.run("Please MOCK:http500", capsule=rig.capsule(limits='wall = "8s"'))
 
     assert ended.outcome == ("timed-out", "wall", 124)
     assert ended.counted == {}
+
+
+def test_a_server_that_stays_busy(rig: Rig) -> None:
+    ended = rig.run("Please MOCK:http429", capsule=rig.capsule(config={"retries": 1}))
+
+    assert ended.outcome == ("failed", "rate-limit", 1)
+    assert ended.counted == {}
+    retries = [event for event in ended.events if event["type"] == "retrying"]
+    assert [(retry["attempt"], retry["max"], retry["delay"]) for retry in retries] == [(1, 1, 1.0)]
 
 
 @pytest.mark.parametrize("scenario", ["refusal", "maxtok"])
