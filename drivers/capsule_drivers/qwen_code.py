@@ -207,7 +207,9 @@ class QwenCodeDriver:
         for block in message.blocks if is_main else ():
             said += self._block(block)
         if (used := message.usage) is not None and used.is_anything:
-            said += self._usage.call(self._model, message.id, used)
+            # A sub-agent may have a model of its own, and so has a fallback.
+            model = f"{self._provider}:{message.model}" if message.model else self._model
+            said += self._usage.call(model, message.id, used)
             said += self._usage.memory(self._session)
             if is_main:
                 self._has_words = False

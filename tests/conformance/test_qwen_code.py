@@ -534,6 +534,15 @@ def test_a_sub_agent_is_counted_and_says_nothing() -> None:
     assert [type(one) for one in said] == [Usage, Remember]
 
 
+def test_a_call_counts_for_the_model_that_answered_it() -> None:
+    message: dict[str, Any] = {"id": "c1", "model": "qwen3-small", "content": []}
+    message["usage"] = counts(100, 10, 40)
+
+    said = driver().receive(line(type="assistant", parent_tool_use_id="t1", message=message))
+
+    assert of(Usage, said) == [Usage("openai:qwen3-small", 60, 10, 40, call_id="c1")]
+
+
 def test_an_answer_that_cannot_be_read_is_one_of_unknown_usage() -> None:
     said = driver().receive(b'{"type":"assistant","message":7}\njunk\n')
 
