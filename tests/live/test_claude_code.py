@@ -170,14 +170,15 @@ def test_ctrl_c_while_words_wait(rig: Rig) -> None:
     assert [line["at"] for line in rig.asked()].count("asked") == 1
 
 
-def test_steered_twice_while_a_tool_runs(rig: Rig) -> None:
-    with rig.started("Please MOCK:loop") as going:
-        until_tool(going)
-        for words in ("STEER please stop now", "STEER and be brief"):
+def test_steered_twice_while_it_writes(rig: Rig) -> None:
+    with rig.started("Please MOCK:slow") as going:
+        going.until_text("w5 ")
+        for words in ("and", "then MOCK:plain"):
             assert rig.capsule_command("steer", going.run, words, "--json").status == 0
         ended = going.ended()
 
     assert ended.outcome == DONE
+    assert ended.result["response"] == "Hello from the mock. Turn done."
     assert [steer["taken_at"] is not None for steer in ended.result["steers"]] == [True, True]
     assert ended.counted == total(rig.served())
 
