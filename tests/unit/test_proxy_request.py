@@ -23,6 +23,7 @@ CURL = (
 )
 PYTHON = b"CONNECT example.org:443 HTTP/1.0\r\n\r\n"
 UNDICI = b"CONNECT example.org:443 HTTP/1.1\r\nhost: example.org\r\nconnection: close\r\n\r\n"
+NODE = b"CONNECT example.org:443 HTTP/1.1\r\nHost: 127.0.0.1:3128\r\nConnection: close\r\n\r\n"
 TUNNEL = Tunnel(Destination("example.org", 443))
 
 
@@ -39,7 +40,7 @@ def why(answer: Request | Refusal | None) -> Why | None:
     return answer.why if isinstance(answer, Refusal) else None
 
 
-@pytest.mark.parametrize("head", [CURL, PYTHON, UNDICI])
+@pytest.mark.parametrize("head", [CURL, PYTHON, UNDICI, NODE])
 def test_clients_that_people_use_are_understood(head: bytes) -> None:
     assert read(head) == TUNNEL
 
@@ -121,6 +122,7 @@ def test_what_is_no_place_is_malformed(target: str) -> None:
         b"GET http:///x HTTP/1.1\r\nHost: a.org",
         b"GET http://a.org/#x HTTP/1.1\r\nHost: a.org",
         b"GET http://a.org/ HTTP/1.1\r\nHost: b.org",
+        b"GET http://a.org/ HTTP/1.1\r\nHost: 127.0.0.1",
         b"GET http://a.org/ HTTP/1.1\r\nHost: a.org\r\nHost: a.org",
         b"GET http://a.org:80:80/ HTTP/1.1\r\nHost: a.org",
         b"POST http://a.org/ HTTP/1.0\r\nContent-Length: 1, 1",

@@ -33,6 +33,9 @@ _OF_THIS_HOP = frozenset(
 )
 """What is not passed on as it is: it is about this connection, or is written anew."""
 
+_THIS_PROXY = frozenset(("127.0.0.1", "localhost"))
+"""Whom Node's own client names as the host of its CONNECT; nothing is made of that field."""
+
 Fields = list[tuple[bytes, bytes]]
 """Names in lower case, and values, in the order in which they came."""
 
@@ -215,7 +218,8 @@ def _check_host(asked: Destination, version: bytes, fields: Fields) -> None:
     has_port = _place(parse_endpoint, text) if _has_port(text) else None
     # Without a port it leaves that to the request: so do clients that mean the usual one.
     named = has_port or _place(lambda it: Destination(parse_host(it), asked.port), text)
-    if (named.host, named.port) != (asked.host, asked.port):
+    is_us = not asked.plain and named.host in _THIS_PROXY
+    if (named.host, named.port) != (asked.host, asked.port) and not is_us:
         raise _Wrong("the field host names another place than the request")
 
 

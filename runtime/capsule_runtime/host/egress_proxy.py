@@ -87,6 +87,7 @@ class _Proxy:
                     await self._plain(passage, server, request, first)
         except Refused as refused:
             passage.refuse(refused.refusal)
+            server.close()
             is_tls = refused.refusal.why is Why.SNI
             await dismiss(passage.client, _UNRECOGNIZED_NAME if is_tls else b"")
         except OSError:

@@ -6,7 +6,7 @@ import errno
 import os
 import socket
 import struct
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from threading import Lock
 from typing import Protocol
 
@@ -16,7 +16,7 @@ import anyio.to_thread
 from capsule_runtime.host.sockets import connect
 
 _AT_ONCE = 16
-_AT_MOST = 64
+LOOKUPS_AT_MOST = 64
 """Threads that look something up, those included that nobody waits for any more."""
 
 
@@ -55,16 +55,18 @@ class SystemNetwork:
     whatever runs ask for and however long the resolver takes.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, look_up: Callable[[str], Sequence[str]] | None = None) -> None:
+        """*look_up* blocks until it has the addresses of a name; the machine's own way if None."""
+        self._find = look_up or addresses_of_name
         self._turns = anyio.Semaphore(_AT_ONCE)
-        self._threads = anyio.CapacityLimiter(_AT_MOST)
+        self._threads = anyio.CapacityLimiter(LOOKUPS_AT_MOST)
         self._lock = Lock()
         """Held to change `_looking`, which threads do that nobody waits for any more."""
         self._looking = 0
 
     async def resolve(self, name: str) -> Sequence[str]:
         async with self._turns:
-            if self._looking >= _AT_MOST:
+            if self._looking >= LOOKUPS_AT_MOST:
                 raise OSError(errno.EAGAIN, "the resolver of this machine does not answer")
             # The thread goes on when nobody waits: it cannot be ended.
             return await anyio.to_thread.run_sync(
@@ -80,15 +82,24 @@ class SystemNetwork:
     def _look_up(self, name: str) -> Sequence[str]:
         self._count(1)
         try:
-            # As bytes: a text would be taken through rules for names that it does not need.
-            found = socket.getaddrinfo(name.encode("ascii"), None, type=socket.SOCK_STREAM)
+            return self._find(name)
         finally:
             self._count(-1)
-        return list(dict.fromkeys(str(place[0]) for *_, place in found))
 
     def _count(self, change: int) -> None:
         with self._lock:
             self._looking += change
+
+
+def addresses_of_name(name: str) -> Sequence[str]:
+    """Return the addresses of *name*, as this machine's resolver orders them; blocks.
+
+    Raises:
+        OSError: it has none, or nobody knows.
+    """
+    # As bytes: a text would be taken through rules for names that it does not need.
+    found = socket.getaddrinfo(name.encode("ascii"), None, type=socket.SOCK_STREAM)
+    return list(dict.fromkeys(str(place[0]) for *_, place in found))
 
 
 _REQUEST = struct.Struct("=IHHIIBBBBBBBBIHH")
