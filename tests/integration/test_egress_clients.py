@@ -18,8 +18,8 @@ import pytest
 from anyio.abc import ByteStream
 from anyio.streams.tls import TLSListener
 
-from capsule_runtime.core.egress import Ending, Why
 from capsule_runtime.core.proxy_env import proxy_environment
+from capsule_runtime.core.verdicts import Ending, Why
 from capsule_runtime.testing import FakeNetwork
 from support.doors import ADDRESS, PATIENCE_SECONDS, Door, open_proxy
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from capsule_runtime.core.destinations import Destination
-from capsule_runtime.core.egress import Ending, Why
+from capsule_runtime.core.verdicts import Ending, Why
 from capsule_runtime.testing import FakeNetwork
 from support.doors import SHORT, leading_to, open_place, open_proxy
 

@@ -11,7 +11,8 @@ import anyio
 import pytest
 
 from capsule_runtime.core.destinations import Destination
-from capsule_runtime.core.egress import Budgets, Ending, Verdict, Why
+from capsule_runtime.core.egress import Budgets
+from capsule_runtime.core.verdicts import Ending, Verdict, Why
 from capsule_runtime.testing import FakeNetwork
 from support.doors import (
     ADDRESS,

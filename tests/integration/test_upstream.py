@@ -8,7 +8,7 @@ from dataclasses import replace
 import pytest
 
 from capsule_runtime.core.destinations import Destination, parse_upstream
-from capsule_runtime.core.egress import Ending, Verdict, Why
+from capsule_runtime.core.verdicts import Ending, Verdict, Why
 from capsule_runtime.host.network import SystemNetwork
 from capsule_runtime.testing import FakeNetwork
 from support.doors import SHORT, open_files, open_place, open_upstream

@@ -15,7 +15,8 @@ import anyio
 from anyio.abc import SocketAttribute, SocketStream
 
 from capsule_runtime.core.destinations import Destination
-from capsule_runtime.core.egress import Budgets, EgressRules, Verdict
+from capsule_runtime.core.egress import Budgets, EgressRules
+from capsule_runtime.core.verdicts import Verdict
 from capsule_runtime.host.egress_proxy import serve_proxy
 from capsule_runtime.host.network import Network
 from capsule_runtime.host.passage import Tell

@@ -7,16 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from capsule_runtime.core.destinations import Destination
-from capsule_runtime.core.egress import (
-    ADDRESSES_AT_MOST,
-    STATUS,
-    EgressRules,
-    Ending,
-    Verdict,
-    Why,
-    judge_hello,
-    refusal_of,
-)
+from capsule_runtime.core.egress import ADDRESSES_AT_MOST, EgressRules, judge_hello, refusal_of
+from capsule_runtime.core.verdicts import STATUS, Ending, Verdict, Why
 
 RULES = EgressRules.of(
     ["a.org", "*.b.org:8443", "http://c.org", "10.0.0.1", "a.org:22", "[fd00::1]:80"]

@@ -7,7 +7,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from capsule_runtime.core.destinations import Destination
-from capsule_runtime.core.egress import STATUS, Refusal, Why
 from capsule_runtime.core.proxy_request import (
     HEAD_BYTES,
     PlainRequest,
@@ -16,6 +15,7 @@ from capsule_runtime.core.proxy_request import (
     Tunnel,
     parse_head,
 )
+from capsule_runtime.core.verdicts import STATUS, Refusal, Why
 
 CURL = (
     b"CONNECT example.org:443 HTTP/1.1\r\nHost: example.org:443\r\n"

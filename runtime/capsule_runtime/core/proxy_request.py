@@ -17,7 +17,7 @@ from capsule_runtime.core.destinations import (
     parse_endpoint,
     parse_host,
 )
-from capsule_runtime.core.egress import Refusal, Why
+from capsule_runtime.core.verdicts import Refusal, Why
 
 HEAD_BYTES = 8 * 1024
 _FIELDS_AT_MOST = 100

@@ -8,7 +8,7 @@ from socket import socket
 import anyio
 
 from capsule_runtime.core.destinations import Destination
-from capsule_runtime.core.egress import Why
+from capsule_runtime.core.verdicts import Why
 from capsule_runtime.host.network import Network
 from capsule_runtime.host.passage import Passage, Refused
 

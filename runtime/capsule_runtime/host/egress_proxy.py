@@ -14,17 +14,9 @@ import anyio
 
 from capsule_runtime.core.client_hello import Hello, HelloReader
 from capsule_runtime.core.destinations import Destination
-from capsule_runtime.core.egress import (
-    STATUS,
-    Budgets,
-    EgressRules,
-    Ending,
-    Refusal,
-    Why,
-    judge_hello,
-    refusal_of,
-)
+from capsule_runtime.core.egress import Budgets, EgressRules, judge_hello, refusal_of
 from capsule_runtime.core.proxy_request import PlainRequest, Request, RequestReader, Tunnel
+from capsule_runtime.core.verdicts import STATUS, Ending, Refusal, Why
 from capsule_runtime.host.dialling import addresses_of, dial_one
 from capsule_runtime.host.forwarding import Allowance, Forwarding
 from capsule_runtime.host.network import Network

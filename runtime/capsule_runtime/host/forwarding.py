@@ -7,7 +7,8 @@ from socket import socket
 
 import anyio
 
-from capsule_runtime.core.egress import Budgets, Ending
+from capsule_runtime.core.egress import Budgets
+from capsule_runtime.core.verdicts import Ending
 from capsule_runtime.host.sockets import CHUNK_BYTES, end_sending, receive, reset_on_close, send_all
 
 

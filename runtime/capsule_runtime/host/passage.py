@@ -10,7 +10,8 @@ from socket import socket
 import anyio
 
 from capsule_runtime.core.destinations import Destination
-from capsule_runtime.core.egress import Budgets, Ending, Refusal, Verdict, Why
+from capsule_runtime.core.egress import Budgets
+from capsule_runtime.core.verdicts import Ending, Refusal, Verdict, Why
 from capsule_runtime.host.forwarding import Tally
 from capsule_runtime.host.sockets import accept
 

@@ -8,7 +8,8 @@ from __future__ import annotations
 from socket import socket
 
 from capsule_runtime.core.destinations import Destination
-from capsule_runtime.core.egress import Budgets, Why
+from capsule_runtime.core.egress import Budgets
+from capsule_runtime.core.verdicts import Why
 from capsule_runtime.host.dialling import addresses_of, dial_one
 from capsule_runtime.host.forwarding import Allowance, Forwarding
 from capsule_runtime.host.network import Network
