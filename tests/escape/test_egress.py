@@ -23,11 +23,12 @@ import pytest
 from capsule_runtime.core.egress import EgressRules
 from capsule_runtime.core.verdicts import Ending, Why
 from capsule_runtime.host.egress_proxy import serve_proxy
-from capsule_runtime.host.passage import Tell
+from capsule_runtime.host.passage import Limits, Tell, places_of_all
 from capsule_runtime.testing import FakeNetwork
 from support.doors import (
     ADDRESS,
     PATIENCE_SECONDS,
+    SHORT,
     Door,
     connect_head,
     greeting_for,
@@ -249,7 +250,7 @@ async def served(listener: socket.socket, network: FakeNetwork) -> AsyncGenerato
     door, rules = Door(listener.getsockname()[1]), EgressRules.of([HOST])
 
     async def serve(tell: Tell) -> None:
-        await serve_proxy(listener, rules, network, tell)
+        await serve_proxy(listener, rules, network, tell, Limits(SHORT, places_of_all()))
 
     with door.told, door.verdicts:
         async with anyio.create_task_group() as tasks:

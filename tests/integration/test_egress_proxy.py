@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import resource
 from collections.abc import AsyncGenerator, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import replace
@@ -9,6 +10,7 @@ from socket import socket
 
 import anyio
 import pytest
+from anyio.abc import SocketStream
 
 from capsule_runtime.core.destinations import Destination
 from capsule_runtime.core.egress import Budgets
@@ -300,6 +302,67 @@ async def test_so_many_are_let_in_and_the_others_wait_for_a_place() -> None:
             assert await third.hear(len(GO_ON)) == GO_ON
 
 
+async def test_all_runs_share_the_places_that_the_machine_has_and_an_empty_door_holds_none() -> (
+    None
+):
+    of_all = anyio.Semaphore(1)
+    async with (
+        open_place() as place,
+        open_proxy([HOST], leading_to(place, HOST), of_all=of_all),
+        open_proxy([HOST], leading_to(place, HOST), of_all=of_all) as one,
+        open_proxy([HOST], leading_to(place, HOST), of_all=of_all) as two,
+    ):
+        said = connect_head(f"{HOST}:443")
+        async with one.visitor(said) as first:
+            assert await first.hear(len(GO_ON)) == GO_ON
+            async with two.visitor(said) as second:
+                with anyio.move_on_after(0.05) as waited:
+                    await second.stream.receive()
+                await first.stream.aclose()
+
+                assert waited.cancelled_caught
+                assert await second.hear(len(GO_ON)) == GO_ON
+
+
+async def test_who_finds_no_descriptor_left_waits_until_there_is_one() -> None:
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    async with open_proxy([HOST], FakeNetwork({})) as door:
+        raw = socket()
+        raw.setblocking(False)
+        resource.setrlimit(resource.RLIMIT_NOFILE, (3, hard))
+        try:
+            raw.connect_ex(("127.0.0.1", door.port))
+            with anyio.move_on_after(0.3) as waited:
+                await anyio.wait_writable(raw)
+                raw.send(connect_head("other.org:443"))
+                await anyio.wait_readable(raw)
+        finally:
+            resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+        client = Visitor(await SocketStream.from_socket(raw))
+        async with client.stream:
+            answer = await client.hear_all()
+
+    assert waited.cancelled_caught
+    assert status(answer) == "403"
+
+
+async def test_a_flood_of_refused_ones_leaves_nothing_open_and_loses_none() -> None:
+    async with open_proxy([HOST], FakeNetwork({}), replace(SHORT, connections=8)) as door:
+        before = open_files()
+
+        async def ask() -> None:
+            for _ in range(20):
+                assert status(await door.asked(connect_head("other.org:443"))) == "403"
+
+        async with anyio.create_task_group() as tasks:
+            for _ in range(10):
+                tasks.start_soon(ask)
+        reasons = [(await door.verdict()).reason for _ in range(200)]
+
+        assert set(reasons) == {Why.HOST}
+        assert open_files() == before
+
+
 async def test_the_place_of_a_refused_one_is_not_given_away_at_once() -> None:
     budgets = replace(SHORT, connections=1, refusal_seconds=0.2)
     async with open_proxy([HOST], FakeNetwork({}), budgets) as door:
@@ -346,6 +409,15 @@ async def test_a_tunnel_in_which_nothing_happens_is_cut(budgets: Budgets, ending
         assert await client.is_cut()
         assert await server.is_cut()
         assert (await door.verdict()).reason is ending
+
+
+async def test_what_a_server_has_closed_is_not_kept_for_long_and_ends_in_order() -> None:
+    async with tunnel(replace(SHORT, half_open_seconds=0.1)) as (door, client, server):
+        await server.end()
+        assert await client.hear_all() == b""
+
+        assert (await door.verdict()).reason is Ending.CLOSED
+        assert not await server.is_cut()
 
 
 async def test_a_tunnel_that_is_used_has_its_idle_time_anew() -> None:

@@ -19,7 +19,7 @@ from capsule_runtime.core.egress import Budgets, EgressRules
 from capsule_runtime.core.verdicts import Verdict
 from capsule_runtime.host.egress_proxy import serve_proxy
 from capsule_runtime.host.network import Network
-from capsule_runtime.host.passage import Tell
+from capsule_runtime.host.passage import Limits, Tell, places_of_all
 from capsule_runtime.host.sockets import accept
 from capsule_runtime.host.upstream import serve_upstream
 from capsule_runtime.testing import FakeNetwork
@@ -86,7 +86,8 @@ class Place:
     async def visitor(self) -> AsyncGenerator[Visitor]:
         """Let the next one in."""
         with anyio.fail_after(PATIENCE_SECONDS):
-            came = await accept(self._listener)
+            while (came := accept(self._listener)) is None:
+                await anyio.wait_readable(self._listener)
             stream = await SocketStream.from_socket(came)
         async with stream:
             yield Visitor(stream)
@@ -157,13 +158,16 @@ async def open_door(serve: Callable[[socket, Tell], Awaitable[None]]) -> AsyncGe
 
 @asynccontextmanager
 async def open_proxy(
-    hosts: Iterable[str], network: Network, budgets: Budgets = SHORT
+    hosts: Iterable[str],
+    network: Network,
+    budgets: Budgets = SHORT,
+    of_all: anyio.Semaphore | None = None,
 ) -> AsyncGenerator[Door]:
     """Serve the proxy of a run that was granted *hosts*."""
-    rules = EgressRules.of(hosts)
+    rules, limits = EgressRules.of(hosts), Limits(budgets, of_all or places_of_all())
 
     async def serve(listener: socket, tell: Tell) -> None:
-        await serve_proxy(listener, rules, network, tell, budgets)
+        await serve_proxy(listener, rules, network, tell, limits)
 
     async with open_door(serve) as door:
         yield door
@@ -175,8 +179,10 @@ async def open_upstream(
 ) -> AsyncGenerator[Door]:
     """Serve the listener of a run that leads to *upstream*."""
 
+    limits = Limits(budgets, places_of_all())
+
     async def serve(listener: socket, tell: Tell) -> None:
-        await serve_upstream(listener, upstream, network, tell, budgets)
+        await serve_upstream(listener, upstream, network, tell, limits)
 
     async with open_door(serve) as door:
         yield door

@@ -33,6 +33,8 @@ class Budgets:
     """How long the place of a refused connection is not given to the next one."""
     idle_seconds: float = 15 * 60
     """Without a byte in either direction."""
+    half_open_seconds: float = 60
+    """The same, once the place has said that nothing more comes."""
     connection_seconds: float = 24 * 3600
 
 

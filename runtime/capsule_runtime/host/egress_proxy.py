@@ -20,7 +20,7 @@ from capsule_runtime.core.verdicts import STATUS, Ending, Refusal, Why
 from capsule_runtime.host.dialling import addresses_of, dial_one
 from capsule_runtime.host.forwarding import Allowance, Forwarding
 from capsule_runtime.host.network import Network
-from capsule_runtime.host.passage import Passage, Refused, Tell, serve
+from capsule_runtime.host.passage import Limits, Passage, Refused, Tell, serve
 from capsule_runtime.host.sockets import dismiss, receive, reset_on_close, send_all
 
 _GO_ON = b"HTTP/1.1 200 Connection established\r\n\r\n"
@@ -35,7 +35,7 @@ async def serve_proxy(
     rules: EgressRules,
     network: Network,
     tell: Tell,
-    budgets: Budgets | None = None,
+    limits: Limits,
 ) -> None:
     """Serve the requests on *listener*, which is one run's, until cancelled.
 
@@ -44,8 +44,8 @@ async def serve_proxy(
     Raises:
         OSError: the listener is broken.
     """
-    proxy = _Proxy(rules, network, budgets or Budgets())
-    await serve(listener, proxy.budgets, proxy.attend, tell)
+    proxy = _Proxy(rules, network, limits.budgets)
+    await serve(listener, limits, proxy.attend, tell)
 
 
 class _Proxy:

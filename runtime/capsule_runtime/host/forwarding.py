@@ -59,20 +59,21 @@ class Forwarding:
     ) -> None:
         self._client = client
         self._server = server
+        self._budgets = budgets
         self._idle_seconds = budgets.idle_seconds
-        self._seconds = budgets.connection_seconds
         self._allowance = allowance
         self._tally = tally
         self._scope = anyio.CancelScope()
         self._last = 0.0
         self._ending: Ending | None = None
+        self._idle_ending = Ending.IDLE
 
     async def run(self, first: bytes = b"", left: int | None = None) -> Ending:
         """Forward to the end, and return which one it was. *first* goes to the server before all.
 
         With *left*, so many bytes follow it and no more, and the end of the server is the end.
         """
-        self._last = anyio.current_time() + self._seconds
+        self._last = anyio.current_time() + self._budgets.connection_seconds
         self._touch()
         try:
             with self._scope:
@@ -87,7 +88,7 @@ class Forwarding:
     def _how_it_ended(self) -> Ending:
         if self._ending is None and self._scope.cancelled_caught:
             is_over = anyio.current_time() >= self._last
-            self._ending = Ending.TIME if is_over else Ending.IDLE
+            self._ending = Ending.TIME if is_over else self._idle_ending
         self._ending = self._ending or Ending.CLOSED
         return self._ending
 
@@ -133,6 +134,10 @@ class Forwarding:
             await send_all(self._client, data)
             self._touch()
         end_sending(self._client)
+        # Clients keep what a server has closed, until they need it again: that is no cut.
+        self._idle_ending = Ending.CLOSED
+        self._idle_seconds = min(self._idle_seconds, self._budgets.half_open_seconds)
+        self._touch()
 
     def _touch(self) -> None:
         """Give the connection its idle time anew, and never more than its time."""

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import resource
 from collections.abc import Awaitable, Callable
 from contextlib import ExitStack
 from dataclasses import dataclass, field
 from socket import socket
+from typing import NamedTuple
 
 import anyio
 
@@ -15,8 +17,19 @@ from capsule_runtime.core.verdicts import Ending, Refusal, Verdict, Why
 from capsule_runtime.host.forwarding import Tally
 from capsule_runtime.host.sockets import accept
 
+_PLACES_AT_LEAST = 16
+_PLACES_AT_MOST = 4096
+_RETRY_SECONDS = 0.1
+
 Tell = Callable[[Verdict], None]
 """Take a verdict; called as a connection ends, also when everything is being cancelled."""
+
+
+class Limits(NamedTuple):
+    """How much one door gives, and the places that it shares with the doors of all other runs."""
+
+    budgets: Budgets
+    of_all: anyio.Semaphore
 
 
 class Refused(Exception):
@@ -61,16 +74,29 @@ class Passage:
         )
 
 
+def places_of_all() -> anyio.Semaphore:
+    """Return the places that all runs of one supervisor share.
+
+    Each takes two descriptors, and the supervisor needs half of all it may have for itself.
+    """
+    most, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+    return anyio.Semaphore(max(_PLACES_AT_LEAST, min(most // 4, _PLACES_AT_MOST)))
+
+
 async def serve(
-    listener: socket, budgets: Budgets, attend: Callable[[Passage], Awaitable[None]], tell: Tell
+    listener: socket, limits: Limits, attend: Callable[[Passage], Awaitable[None]], tell: Tell
 ) -> None:
     """Let *attend* see to each connection of *listener*, until cancelled; then all are cut.
 
     A few are let in at once. The others wait before the door, where they cost nothing: the listener
     is one run's, so a run that holds all its connections keeps only itself waiting. The listener
     stays open; it is its owner's.
+
+    Raises:
+        OSError: the listener is broken.
     """
     listener.setblocking(False)
+    budgets, of_all = limits
     places = anyio.Semaphore(budgets.connections)
 
     async def see_to(client: socket) -> None:
@@ -80,6 +106,7 @@ async def serve(
             with passage.open:
                 await attend(passage)
         finally:
+            of_all.release()
             if (verdict := passage.verdict(anyio.current_time())) is not None:
                 tell(verdict)
         # Who asks in vain, again and again, must not keep the supervisor from other runs.
@@ -90,4 +117,12 @@ async def serve(
     async with anyio.create_task_group() as tasks:
         while True:
             await places.acquire()
-            tasks.start_soon(see_to, await accept(listener))
+            # Only then a place of all: who waits for nobody in particular must not hold one.
+            await anyio.wait_readable(listener)
+            await of_all.acquire()
+            if (client := accept(listener)) is not None:
+                tasks.start_soon(see_to, client)
+            else:
+                of_all.release()
+                places.release()
+                await anyio.sleep(_RETRY_SECONDS)

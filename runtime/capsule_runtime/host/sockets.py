@@ -31,28 +31,35 @@ CHUNK_BYTES = 64 * 1024
 """As much is held of one direction of one connection."""
 _FAREWELL_BYTES = 256 * 1024
 _FAREWELL_SECONDS = 2.0
-_RETRY_SECONDS = 0.1
-_PEER_LEFT = {errno.ECONNABORTED, errno.EPROTO, errno.EPERM}
-_NO_ROOM = {errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM}
+_NOT_NOW = {
+    errno.ECONNABORTED,
+    errno.EPROTO,
+    errno.EPERM,
+    errno.EMFILE,
+    errno.ENFILE,
+    errno.ENOBUFS,
+    errno.ENOMEM,
+}
+"""The peer has gone, or this machine has no room for it: it waits until there is some."""
 _RESET_ON_CLOSE = struct.pack("ii", 1, 0)
 
 
-async def accept(listener: socket) -> socket:
-    """Return the next connection of *listener*, which must not block."""
-    while True:
-        await anyio.wait_readable(listener)
-        try:
-            client, _ = listener.accept()
-        except BlockingIOError:
-            continue  # another one took it, or it left
-        except OSError as exc:
-            if exc.errno in _NO_ROOM:
-                await anyio.sleep(_RETRY_SECONDS)  # it stays readable until there is room
-            elif exc.errno not in _PEER_LEFT:
-                raise
-            continue
-        _tune(client)
-        return client
+def accept(listener: socket) -> socket | None:
+    """Return the connection that waits at *listener*, which must not block; None if none can be had.
+
+    Raises:
+        OSError: the listener is broken.
+    """
+    try:
+        client, _ = listener.accept()
+    except BlockingIOError:
+        return None  # it left, or another one took it
+    except OSError as exc:
+        if exc.errno in _NOT_NOW:
+            return None
+        raise
+    _tune(client)
+    return client
 
 
 async def connect(address: str, port: int) -> socket:

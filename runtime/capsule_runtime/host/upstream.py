@@ -13,7 +13,7 @@ from capsule_runtime.core.verdicts import Why
 from capsule_runtime.host.dialling import addresses_of, dial_one
 from capsule_runtime.host.forwarding import Allowance, Forwarding
 from capsule_runtime.host.network import Network
-from capsule_runtime.host.passage import Passage, Refused, Tell, serve
+from capsule_runtime.host.passage import Limits, Passage, Refused, Tell, serve
 from capsule_runtime.host.sockets import reset_on_close
 
 
@@ -22,7 +22,7 @@ async def serve_upstream(
     upstream: Destination,
     network: Network,
     tell: Tell,
-    budgets: Budgets | None = None,
+    limits: Limits,
 ) -> None:
     """Forward each connection on *listener*, which is one run's, to *upstream*, until cancelled.
 
@@ -32,8 +32,8 @@ async def serve_upstream(
     Raises:
         OSError: the listener is broken.
     """
-    forwarder = _Forwarder(upstream, network, budgets or Budgets())
-    await serve(listener, forwarder.budgets, forwarder.attend, tell)
+    forwarder = _Forwarder(upstream, network, limits.budgets)
+    await serve(listener, limits, forwarder.attend, tell)
 
 
 class _Forwarder:
