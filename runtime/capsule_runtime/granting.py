@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 from msgspec import Struct
 
 from capsule_runtime.asking import asked_by
-from capsule_runtime.core.capability_forms import host_in_one_form, parse_item
+from capsule_runtime.core.capability_forms import hint_for, host_in_one_form, parse_item
 from capsule_runtime.core.grants import (
     TIERS,
     Capabilities,
@@ -224,12 +224,14 @@ def _split(words: str) -> list[str]:
 
 
 def _items(words: Iterable[str], where: str) -> tuple[Item, ...]:
+    return tuple(_granted(_item(word, where)) for word in words)
+
+
+def _item(word: str, where: str) -> Item:
     try:
-        return tuple(_granted(parse_item(word)) for word in words)
+        return parse_item(word)
     except ValueError as exc:
-        raise UsageError(
-            "E-USE-032", f"{where}: {exc}", "For instance --grant read=/usr/share/dict."
-        ) from exc
+        raise UsageError("E-USE-032", f"{where}: {exc}", hint_for(word)) from exc
 
 
 def _configured(capabilities: Capabilities) -> tuple[Item, ...]:

@@ -24,6 +24,7 @@ PURE = {
     "enum",
     "functools",
     "hashlib",
+    "ipaddress",
     "itertools",
     "json",
     "math",

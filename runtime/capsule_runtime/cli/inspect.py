@@ -17,6 +17,7 @@ from capsule_runtime.cli.printer import Shown, shown, shown_line
 from capsule_runtime.cli.result import Result, result_of
 from capsule_runtime.cli.spending import prices_for
 from capsule_runtime.core.containment import in_one_line
+from capsule_runtime.core.egress_facts import EgressSummary, Reached
 from capsule_runtime.core.index import IndexRow
 from capsule_runtime.core.log import Steer
 from capsule_runtime.core.money import show_told
@@ -30,6 +31,7 @@ _SHORT_ID = len("run_") + 13
 """Enough of an id to tell apart runs that were not created in the same sixteenth of a second."""
 _UNNAMED_CONTEXT = "ctx_"
 _FILES_SHOWN = 20
+_PLACES_SHOWN = 20
 _WORDS_SHOWN = 60
 
 
@@ -133,6 +135,25 @@ def _permissions(result: Result) -> str | None:
     return f"{result.permissions_allowed} allowed, {result.permissions_denied} denied"
 
 
+def _network(egress: EgressSummary) -> list[str]:
+    """Return what a person wants to know first, then place by place."""
+    moved = f"{show_size(egress.sent_bytes)} out, {show_size(egress.received_bytes)} in"
+    lines = [f"{egress.allowed} allowed ({moved}), {egress.refused} refused"]
+    lines += map(_reached, egress.places[:_PLACES_SHOWN])
+    if (more := len(egress.places) - _PLACES_SHOWN) > 0:
+        lines.append(f"and {more} more")
+    if egress.is_cut:
+        lines.append("and others that are only counted")
+    return lines
+
+
+def _reached(place: Reached) -> str:
+    name = place.place or "what named no place"
+    allowed = f"{place.allowed} allowed" if place.allowed else ""
+    refused = f"{place.refused} refused ({', '.join(place.why)})" if place.refused else ""
+    return f"{name}: {', '.join(filter(None, (allowed, refused)))}"
+
+
 def _steered(it: Steer) -> str:
     became = "taken" if it.taken_at else f"refused ({it.refused})" if it.refused else "not taken"
     words = " ".join(it.text.split())
@@ -172,6 +193,7 @@ def _page(result: Result, task: str) -> Shown:
         "turns": result.turns,
         "tool calls": result.tool_calls,
         "permissions": _permissions(result),
+        "network": _network(result.egress) if result.egress else None,
         "model calls": result.steps,
         "tokens": result.tokens,
         "cost": result.cost.shown if result.cost else "—",

@@ -17,6 +17,7 @@ from capsule_runtime.cli.output import STDERR, STDOUT
 from capsule_runtime.core.calls import CallUsage
 from capsule_runtime.core.ceilings import Ceilings, DayCeilings
 from capsule_runtime.core.containment import Containment
+from capsule_runtime.core.egress_facts import EgressSummary
 from capsule_runtime.core.grants import Grants
 from capsule_runtime.core.ledger import Spend
 from capsule_runtime.core.log import Record, Steer
@@ -65,6 +66,8 @@ class Result(Struct, frozen=True):
     permissions_allowed: int
     permissions_denied: int
     """How often the harness asked whether it may use a tool, and what it was told."""
+    egress: EgressSummary | None
+    """What it reached in the network, and what it was refused; null if it tried nothing."""
     tokens: int | None
     steps: int
     """How many calls of a model were heard of."""
@@ -118,6 +121,7 @@ def result_of(record: Record, out_folder: Path, prices: PriceTable | None) -> Re
         tool_calls=record.tool_calls,
         permissions_allowed=record.allowed,
         permissions_denied=record.denied,
+        egress=record.egress.summary,
         tokens=record.tokens,
         steps=len(record.usage.calls),
         cost=shown_cost(record.usage.calls, prices) if prices else None,

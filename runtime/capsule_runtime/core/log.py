@@ -16,6 +16,7 @@ from capsule_runtime.core.actions import Progress
 from capsule_runtime.core.calls import CallUsage
 from capsule_runtime.core.chain import FACT_START
 from capsule_runtime.core.containment import Containment
+from capsule_runtime.core.egress_facts import EgressFold
 from capsule_runtime.core.journal import Position
 from capsule_runtime.core.ledger import Settled
 from capsule_runtime.core.outcome import OUTCOME_OF, Outcome, Reason
@@ -111,6 +112,7 @@ class Record:
         self.tool_calls = 0
         self.allowed = 0
         self.denied = 0
+        self.egress = EgressFold()
         self.usage = UsageFold()
         self.told_dollars = ToldDollars()
         self.settled: Settled | None = None
@@ -239,6 +241,8 @@ class Record:
             case facts.PermissionDecided():
                 self.allowed += fact.allowed
                 self.denied += not fact.allowed
+            case facts.Egress() | facts.EgressMore():
+                self.egress.apply(fact)
             case facts.Noted() | facts.Recovered():
                 pass
             case _:
