@@ -51,6 +51,7 @@ class _Given(NamedTuple):
     result: str | None
     detach: bool
     containment: str | None
+    upstream: str | None
     grants: tuple[str, ...]
     max_usd: int | None
     max_tokens: int | None
@@ -152,7 +153,13 @@ _AMOUNT = click.IntRange(0, MOST)
 @click.option(
     "--containment",
     type=click.Choice(["sealed", "scoped", "advisory"]),
-    help="The weakest walls that will do.",
+    help="The walls to run behind; the strongest there are, from scoped on, if you do not say.",
+)
+@click.option(
+    "--upstream",
+    callback=not_empty,
+    metavar="HOST:PORT",
+    help="The one place that a sealed run reaches, at that port of its own 127.0.0.1.",
 )
 @click.option(
     "--grant",
@@ -276,5 +283,6 @@ def _request(given: _Given, harness_words: tuple[str, ...]) -> RunRequest:
             given.on_unmetered,
         ),
         on_permission=given.on_permission,
+        upstream=given.upstream,
         driver=given.driver,
     )
