@@ -184,3 +184,49 @@ def test_no_model_of_its_own_choice_gets_the_task() -> None:
         OpencodeDriver().launch(request(model=None))
 
     assert refused.value.code == "E-HAR-010"
+
+
+def prompted() -> OpencodeDriver:
+    """Return a driver whose agent has its prompt."""
+    driver = OpencodeDriver()
+    driver.launch(request())
+    driver.receive(said(id=1, result={"agentCapabilities": {}}))
+    driver.receive(said(id=2, result={"sessionId": "s1"}))
+    return driver
+
+
+def said(**words: object) -> bytes:
+    return json.dumps({"jsonrpc": "2.0", **words}).encode() + b"\n"
+
+
+def test_thoughts_that_are_counted_beside_the_answer_are_part_of_it() -> None:
+    used = {"inputTokens": 10, "outputTokens": 5, "thoughtTokens": 7, "totalTokens": 22}
+
+    events = prompted().receive(said(id=3, result={"stopReason": "end_turn", "usage": used}))
+
+    (usage,) = [event for event in events if isinstance(event, Usage)]
+    assert (usage.output_tokens, usage.reasoning_tokens) == (12, 7)
+
+
+def test_an_answer_without_a_word_is_counted_all_the_same() -> None:
+    used = {"inputTokens": 10, "outputTokens": 5, "totalTokens": 15}
+
+    events = prompted().receive(said(id=3, result={"stopReason": "refusal", "usage": used}))
+
+    assert [type(event) for event in events] == [Usage, Remember, TurnFailed]
+
+
+@pytest.mark.parametrize(("exit", "unknown"), [(Exit(None, 9), 1), (Exit(1, None), 0)])
+def test_one_that_is_killed_before_its_first_word_is_not_free(exit: Exit, unknown: int) -> None:
+    driver = OpencodeDriver()
+    driver.launch(request(config=RUN))
+
+    assert len([event for event in driver.ended(exit) if isinstance(event, Usage)]) == unknown
+
+
+def test_a_task_is_no_command_of_its_own() -> None:
+    driver = OpencodeDriver()
+
+    plan = driver.launch(request(config=RUN, message=Message("m1", (TextPart("/init"),))))
+
+    assert plan.stdin == b"Task:\n\n/init"
