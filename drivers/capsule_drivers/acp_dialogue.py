@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import msgspec
 from msgspec import UNSET
 
-from capsule_drivers.acp_errors import STOPPED, kind_of, said_of
+from capsule_drivers.acp_errors import UNSAID, failure_of_stop, kind_of, said_of
 from capsule_drivers.acp_questions import Questions
 from capsule_drivers.acp_turn import Speech
 from capsule_drivers.acp_usage import Told
@@ -26,6 +26,7 @@ from capsule_drivers.acp_wire import (
     model_name,
     no_method_line,
     number_of,
+    opening_line,
 )
 from capsule_drivers.json_lines import read_block
 from capsule_runtime import (
@@ -89,10 +90,7 @@ class Dialogue:
     def begin(self, plan: Plan) -> bytes:
         """Return the first line for the agent."""
         self._plan = plan
-        able = {"fs": {"readTextFile": False, "writeTextFile": False}, "terminal": False}
-        client = {"name": "capsule", "version": "1"}
-        given = {"protocolVersion": 1, "clientCapabilities": able, "clientInfo": client}
-        return call_line("initialize", given, INITIALIZE)
+        return opening_line()
 
     def receive(self, lines: bytes) -> list[Said]:
         """Return what complete *lines* stand for; nothing after the end of the turn."""
@@ -113,7 +111,7 @@ class Dialogue:
 
     def steer(self, id: str, text: str) -> Send | None:
         """Hand *text* to the turn at work, or keep it until that has ended."""
-        if self._is_over:
+        if self._is_over or self._is_cancelled:
             return None
         self._waiting.append((id, text))
         return Send(self._prompt_with_waiting() if self._injects and self._prompts else b"")
@@ -165,8 +163,7 @@ class Dialogue:
             return self._turn_ended(id, result.stop_reason, result)
         if id in self._prompts:
             self._prompts.discard(id)
-            words = "the agent did not say how its turn ended"
-            return [*self._left(), *self._fail(FailureKind.INDETERMINATE, words)]
+            return [*self._left(), *self._fail(*UNSAID)]
         if id == INITIALIZE:
             return self._initialized(result)
         if id == SESSION:
@@ -202,7 +199,7 @@ class Dialogue:
             return said
         if plan.mode is not None:
             said.append(self._set("session/set_mode", {"modeId": plan.mode}))
-        model = wanted.rpartition(":")[2] if wanted and plan.sets_model else None
+        model = (wanted.partition(":")[2] or wanted) if wanted and plan.sets_model else None
         if model and result.model not in (model, wanted):
             self._own_model = result.model
             said.append(self._set("session/set_model", {"modelId": model}))
@@ -241,8 +238,7 @@ class Dialogue:
         said += self._count(result, self.told)
         self.told.next_turn()
         if stop != "end_turn":
-            other = (FailureKind.OTHER, f"the turn ended with {stop[:100]!r}")
-            return [*said, *self._fail(*STOPPED.get(stop, other))]
+            return [*said, *self._fail(*failure_of_stop(stop))]
         if self._prompts:
             return said
         if self._waiting and not self._is_cancelled:
@@ -252,7 +248,7 @@ class Dialogue:
 
     def _refused(self, id: int | str | None, problem: Problem) -> Sequence[Said]:
         words = said_of(problem)
-        if id is None:
+        if id is None or self._is_unasked(id):
             return [Note(f"the agent refused: {words}")]
         if id in self._settings:
             return self._not_set(self._settings.pop(id), words)
@@ -264,6 +260,12 @@ class Dialogue:
         if id == SESSION and kind is not FailureKind.AUTH and (is_resumed or "session" in words):
             kind = FailureKind.SESSION_GONE
         return [*self._left(), *self._fail(kind, words)]
+
+    def _is_unasked(self, id: int | str) -> bool:
+        """Whether nobody waits for an answer to *id*. What was asked is not known of a recording."""
+        opening = () if self._hears else (INITIALIZE, SESSION)
+        waited = (*opening, *self._prompts, *self._settings)
+        return self._plan is not None and id not in waited
 
     def _not_set(self, method: str, words: str) -> Sequence[Said]:
         """A mode may be what keeps the agent from changing anything; a model is only a choice."""

@@ -9,13 +9,19 @@ from typing import cast
 from capsule_drivers.acp_wire import Problem
 from capsule_runtime import FailureKind
 
-STOPPED = {
+_STOPPED = {
     "refusal": (FailureKind.DECLINED, "the model declined"),
     "max_tokens": (FailureKind.TRUNCATED, "the answer was cut off at the limit of tokens"),
     "max_turn_requests": (FailureKind.MAX_TURNS, "the agent reached its limit of turns"),
     "cancelled": (FailureKind.OTHER, "the agent cancelled the turn"),
 }
-"""How a turn ended, by a reason other than `end_turn`."""
+UNSAID = (FailureKind.INDETERMINATE, "the agent did not say how its turn ended")
+
+
+def failure_of_stop(reason: str) -> tuple[FailureKind, str]:
+    """Return what it means that a turn ended by a *reason* other than `end_turn`."""
+    other = (FailureKind.OTHER, f"the turn ended with {reason[:100]!r}")
+    return _STOPPED.get(reason, other)
 
 
 def said_of(problem: Problem) -> str:

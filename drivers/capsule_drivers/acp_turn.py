@@ -9,7 +9,16 @@ import msgspec
 from capsule_drivers.acp_tools import Tools
 from capsule_drivers.acp_usage import Told, counted
 from capsule_drivers.acp_wire import Content, PromptUsage, Update
-from capsule_runtime import Event, Steered, Text, TextDelta, ThinkingDelta, ToolResult, Usage
+from capsule_runtime import (
+    Event,
+    Steered,
+    Text,
+    TextDelta,
+    ThinkingDelta,
+    ToolCall,
+    ToolResult,
+    Usage,
+)
 
 _NOT_TEXT = "[MODE_UPDATE]"
 """Gemini says a change of mode as if the model had."""
@@ -97,7 +106,8 @@ class Speech:
         if not events:
             return events
         text = self._whole_text()
-        self.result = ""
+        if any(isinstance(event, ToolCall) for event in events):
+            self.result = ""
         return [*self._took(None), *text, *events]
 
     def _whole_text(self) -> list[Event]:

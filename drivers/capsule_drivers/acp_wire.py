@@ -217,6 +217,14 @@ def call_line(method: str, params: object, id: int | None = None) -> bytes:
     return msgspec.json.encode({**head, "method": method, "params": params}) + b"\n"
 
 
+def opening_line() -> bytes:
+    """Return the first line for an agent: no file and no terminal of ours is offered."""
+    able = {"fs": {"readTextFile": False, "writeTextFile": False}, "terminal": False}
+    client = {"name": "capsule", "version": "1"}
+    given = {"protocolVersion": 1, "clientCapabilities": able, "clientInfo": client}
+    return call_line("initialize", given, INITIALIZE)
+
+
 def choice_line(id: int | str, option: str | None) -> bytes:
     """Return the answer to a question for permission; without *option* it is withdrawn."""
     chosen = {"outcome": "cancelled"}

@@ -106,7 +106,8 @@ class GeminiDriver:
         self._is_known = True
         allows_all = self._config.permissions == "bypass"
         argv = (*(request.command or self.describe().command), "--skip-trust")
-        argv += ("-m", request.model) if request.model else ()
+        model = request.model and request.model.removeprefix("google:")
+        argv += ("-m", model) if model else ()
         files = {".gemini/settings.json": msgspec.json.encode(_SETTINGS)}
         if request.system_prompt:
             files[".gemini/GEMINI.md"] = request.system_prompt.encode()
@@ -119,7 +120,7 @@ class GeminiDriver:
             words = "\n\n".join(words_of(request.message))
             return LaunchPlan((*argv, *request.args), dict(_ENV), files, stdin=words.encode())
         self._dialogue = Dialogue(_usage_of_turn, allows_all=allows_all, provider="google")
-        plan = Plan(request.workdir, blocks_of(words_of(request.message)), model=request.model)
+        plan = Plan(request.workdir, blocks_of(words_of(request.message)), model=model)
         return LaunchPlan(
             (*argv, "--acp", *request.args),
             dict(_ENV),

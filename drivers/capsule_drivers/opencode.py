@@ -179,6 +179,9 @@ def _model_of(request: LaunchRequest) -> str:
             "no model is named, and opencode's own choice may be a provider that nobody named",
             'Write model = "anthropic/claude-sonnet-4-5" under [harness], or give --model.',
         )
+    name, _, id = request.model.partition(":")
+    if id and name in _PROVIDERS:
+        return f"{name}/{id}"
     if "/" in request.model:
         return request.model
     named = [name for name, it in _PROVIDERS.items() if request.env.get(it.key)]
@@ -218,7 +221,9 @@ def _options_of(name: str, env: Mapping[str, str]) -> Mapping[str, str]:
 
 
 def _spent_before(request: LaunchRequest) -> float | None:
-    """Return the harness's own dollars before this attempt; None if nobody knows."""
+    """Return the harness's own dollars before this attempt; None if nobody knows, or it is new."""
+    if request.session is None:
+        return None
     try:
         return msgspec.json.decode(request.memory or b"{}", type=Memory).cost
     except msgspec.DecodeError:

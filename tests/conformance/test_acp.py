@@ -575,6 +575,37 @@ def test_a_mode_that_is_refused_is_not_done_without() -> None:
     assert isinstance(said[-1], TurnFailed)
 
 
+def test_words_that_come_after_a_stop_are_not_taken() -> None:
+    driver = prompted()
+    driver.interrupt()
+
+    assert driver.steer("w1", "and now?") is None
+
+
+def test_an_error_that_nobody_waits_for_ends_nothing() -> None:
+    driver = prompted()
+    error = {"code": -32603, "message": "busy"}
+
+    noted = hear(driver, line(id=2, error=error), line(id=77, error=error))
+    said = hear(driver, line(id=3, result={"stopReason": "end_turn"}))
+
+    assert [type(item) for item in noted] == [Note, Note]
+    assert isinstance(said[-1], TurnEnd)
+
+
+def test_a_tool_that_is_done_after_the_last_words_takes_none_of_them() -> None:
+    call = {"toolCallId": "c1", "title": "ls"}
+    said = hear(
+        prompted(),
+        update("tool_call", **call, status="in_progress"),
+        words("all done"),
+        update("tool_call_update", **call, status="completed"),
+        line(id=3, result={"stopReason": "end_turn"}),
+    )
+
+    assert said[-1] == TurnEnd("all done")
+
+
 def test_a_model_that_is_refused_is_not_what_is_counted() -> None:
     driver = AcpDriver()
     driver.launch(request(model="acme:small"))

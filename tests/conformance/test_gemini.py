@@ -32,6 +32,12 @@ def request(**given: object) -> LaunchRequest:
     return LaunchRequest(**{**values, **given})  # type: ignore[arg-type]  # any of its fields
 
 
+def test_a_model_is_named_with_its_provider_or_without() -> None:
+    plan = GeminiDriver().launch(request(model="google:gemini-2.5-pro"))
+
+    assert plan.argv[3] == "gemini-2.5-pro"
+
+
 def test_it_is_started_quiet_and_without_its_launcher() -> None:
     plan = GeminiDriver().launch(request(system_prompt="be short"))
 

@@ -186,10 +186,40 @@ def test_no_model_of_its_own_choice_gets_the_task() -> None:
     assert refused.value.code == "E-HAR-010"
 
 
-def prompted() -> OpencodeDriver:
+@pytest.mark.parametrize(
+    ("name", "model"),
+    [
+        ("anthropic:claude-sonnet-4-5", "anthropic/claude-sonnet-4-5"),
+        ("openrouter:qwen/qwen3-coder:free", "openrouter/qwen/qwen3-coder:free"),
+        ("mock/m:1", "mock/m:1"),
+        ("claude-sonnet-4-5", "anthropic/claude-sonnet-4-5"),
+    ],
+)
+def test_a_model_is_named_as_we_do_or_as_it_does(name: str, model: str) -> None:
+    plan = OpencodeDriver().launch(request(config=RUN, model=name))
+
+    assert plan.argv[plan.argv.index("-m") + 1] == model
+
+
+def test_dollars_of_an_earlier_session_are_none_of_a_new_one() -> None:
+    memory = msgspec.json.encode(Memory(5.0))
+    driver = prompted(memory=memory)
+    cost = {"amount": 0.25, "currency": "USD"}
+    spent = {"sessionId": "s1", "update": {"sessionUpdate": "usage_update", "cost": cost}}
+    used = {"inputTokens": 10, "outputTokens": 5}
+
+    events = [
+        *driver.receive(said(method="session/update", params=spent)),
+        *driver.receive(said(id=3, result={"stopReason": "end_turn", "usage": used})),
+    ]
+
+    assert [event.cost_usd for event in events if isinstance(event, Usage)] == [0.25]
+
+
+def prompted(**given: object) -> OpencodeDriver:
     """Return a driver whose agent has its prompt."""
     driver = OpencodeDriver()
-    driver.launch(request())
+    driver.launch(request(**given))
     driver.receive(said(id=1, result={"agentCapabilities": {}}))
     driver.receive(said(id=2, result={"sessionId": "s1"}))
     return driver
