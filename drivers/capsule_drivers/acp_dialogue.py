@@ -23,6 +23,7 @@ from capsule_drivers.acp_wire import (
     Update,
     blocks_of,
     call_line,
+    is_model,
     model_name,
     no_method_line,
     number_of,
@@ -45,7 +46,6 @@ from capsule_runtime import (
 )
 
 _lines = msgspec.json.Decoder(Line)
-
 
 Count = Callable[[Result | None, Told], Sequence[Usage | Remember]]
 """Tell what a turn used, by the answer to its prompt; that is None when the turn failed."""
@@ -78,6 +78,8 @@ class Dialogue:
         self._hears = False
         """What is said before the session is open is the past, told again as it is loaded."""
         self._is_asked = self._is_over = self._is_cancelled = False
+        self._cost_a_call = False
+        """Whether the model was asked, and had said nothing, when the turn was cancelled."""
         self._last_id = PROMPT
         self._settings: dict[int | str, str] = {}
         self._own_model: str | None = None
@@ -103,7 +105,8 @@ class Dialogue:
 
     def interrupt(self) -> Send | None:
         """Return what cancels the turn, or None when there is none yet; then none will be begun."""
-        self._is_cancelled = True
+        if not self._is_cancelled:
+            self._is_cancelled, self._cost_a_call = True, self._speech.awaits_model
         if not self._prompts:
             return None
         cancel = call_line("session/cancel", {"sessionId": self.told.session})
@@ -122,17 +125,13 @@ class Dialogue:
 
     def close(self) -> list[Event]:
         """Return what is still to be said of a turn that nobody ended."""
-        self._count_call_at_work(bool(self._prompts))
+        if self._prompts and self._speech.awaits_model:
+            self.told.rounds += 1  # it has perhaps been asked, and that is not free
         return self._left()
 
     def _left(self) -> list[Event]:
         left = [*self._speech.ended(), *self._count(None, self.told)]
         return [event for event in left if not isinstance(event, Remember)]
-
-    def _count_call_at_work(self, is_any: bool) -> None:
-        """Whoever stops a turn before its first word has paid for a call all the same."""
-        if is_any and not self.told.calls:
-            self.told.rounds = max(self.told.rounds, 1)
 
     def _heard(self, line: Line) -> Sequence[Said]:
         if line.method is not None:
@@ -200,7 +199,7 @@ class Dialogue:
         if plan.mode is not None:
             said.append(self._set("session/set_mode", {"modeId": plan.mode}))
         model = (wanted.partition(":")[2] or wanted) if wanted and plan.sets_model else None
-        if model and result.model not in (model, wanted):
+        if model and not is_model(result.model, model):
             self._own_model = result.model
             said.append(self._set("session/set_model", {"modelId": model}))
         return [*said, *self._prompt_once_set()]
@@ -233,7 +232,8 @@ class Dialogue:
         if self._plan is not None and id not in self._prompts:
             return [Note(f"an answer to a prompt that nobody waits for: {str(id)[:100]}")]
         self._prompts.discard(id)
-        self._count_call_at_work(stop == "cancelled")
+        if stop == "cancelled" and self._speech.awaits_model:
+            self.told.rounds += self._cost_a_call or not (self.told.rounds or self.told.calls)
         said: list[Said] = [*self._speech.ended()]
         said += self._count(result, self.told)
         self.told.next_turn()
@@ -256,8 +256,8 @@ class Dialogue:
             self._prompts.discard(id)
             return [Note(f"the agent refused words beside the turn at work: {words}")]
         kind = kind_of(problem.code, words)
-        is_resumed = self._plan is not None and self._plan.session is not None
-        if id == SESSION and kind is not FailureKind.AUTH and (is_resumed or "session" in words):
+        is_resumed = "session" in words if self._plan is None else self._plan.session is not None
+        if id == SESSION and kind is not FailureKind.AUTH and is_resumed:
             kind = FailureKind.SESSION_GONE
         return [*self._left(), *self._fail(kind, words)]
 

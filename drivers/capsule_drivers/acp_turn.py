@@ -42,6 +42,11 @@ class Speech:
         self._used: object = None
         """What was told last of a call; gone once the agent speaks again."""
 
+    @property
+    def awaits_model(self) -> bool:
+        """Whether the next to speak is the model: at the beginning, and when a tool is done."""
+        return self._is_new_round
+
     def ended(self) -> list[Event]:
         """Return what is still to be said of a turn that is over."""
         self._is_new_round = True

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 
 import msgspec
@@ -13,6 +14,7 @@ INITIALIZE, SESSION, PROMPT = 1, 2, 3
 """The ids of our requests. What is asked later (a setting, another prompt) has higher ones."""
 _NO_METHOD = -32601
 _COMMANDS = frozenset("/$")
+_BESIDE = re.compile(r"[^\w.\-]+")
 
 
 class Content(Struct, frozen=True):
@@ -209,6 +211,11 @@ def model_name(model: str, provider: str) -> str:
     """Return *model* as `provider:id`; it may name its provider before a slash."""
     before, slash, id = model.partition("/")
     return f"{before}:{id}" if slash else f"{provider}:{model}"
+
+
+def is_model(name: str | None, wanted: str) -> bool:
+    """Whether an agent's *name* of a model is *wanted*, with whatever it says beside that."""
+    return name is not None and (name == wanted or wanted in _BESIDE.split(name))
 
 
 def call_line(method: str, params: object, id: int | None = None) -> bytes:

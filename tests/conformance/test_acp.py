@@ -170,6 +170,38 @@ def test_a_session_is_loaded_and_its_past_is_not_told_again() -> None:
 
 
 @pytest.mark.parametrize(
+    ("own", "wanted", "is_set"),
+    [
+        ("small", "small", False),
+        ("$runtime|openai|small(openai)", "openai:small", False),
+        ("openai/small", "small", False),
+        ("small-mini", "small", True),
+        (None, "small", True),
+    ],
+)
+def test_a_model_that_answers_already_is_not_set(own: str, wanted: str, is_set: bool) -> None:
+    driver = AcpDriver()
+    driver.launch(request(model=wanted))
+    driver.receive(line(id=1, result=ABLE))
+
+    opened = {"sessionId": "s1", "models": {"currentModelId": own}}
+    methods = [one["method"] for one in sent(driver.receive(line(id=2, result=opened)))]
+
+    assert methods == (["session/set_model"] if is_set else ["session/prompt"])
+
+
+def test_a_new_session_that_is_refused_is_not_gone() -> None:
+    driver = AcpDriver()
+    driver.launch(request())
+    driver.receive(line(id=1, result=ABLE))
+
+    failed = driver.receive(line(id=2, error={"code": -32603, "message": "no session for you"}))[-1]
+
+    assert isinstance(failed, TurnFailed)
+    assert failed.kind is FailureKind.OTHER
+
+
+@pytest.mark.parametrize(
     "answer",
     [
         line(id=2, error={"code": -32002, "message": "Resource not found"}),
@@ -513,6 +545,23 @@ def test_a_turn_that_is_stopped_before_its_first_word_is_not_free(is_killed: boo
 
     assert said[0] == uncounted("s1/0/0")
     assert isinstance(said[1], TurnFailed)
+
+
+@pytest.mark.parametrize(("is_done", "unknown"), [(True, 2), (False, 1)])
+@pytest.mark.parametrize("is_killed", [True, False])
+def test_a_call_behind_a_tool_that_is_done_is_not_free(
+    is_done: bool, unknown: int, is_killed: bool
+) -> None:
+    driver = prompted()
+    ended = line(id=3, result={"stopReason": "cancelled"})
+    aborted = update("tool_call_update", toolCallId="c1", status="failed")
+    status = "completed" if is_done else "in_progress"
+    said = hear(driver, words("a"), update("tool_call", toolCallId="c1", status=status))
+    driver.interrupt()
+
+    said += driver.ended(Exit(None, 9)) if is_killed else hear(driver, aborted, ended)
+
+    assert len(used_of(said)) == unknown
 
 
 def test_an_agent_that_leaves_with_words_unanswered_has_not_done_its_task() -> None:
