@@ -14,6 +14,7 @@ INITIALIZE, SESSION, PROMPT = 1, 2, 3
 """The ids of our requests. What is asked later (a setting, another prompt) has higher ones."""
 _NO_METHOD = -32601
 _COMMANDS = frozenset("/$")
+_OURS = re.compile(r"[0-9]{1,9}")
 _BESIDE = re.compile(r"[^\w.\-]+")
 
 
@@ -249,4 +250,4 @@ def no_method_line(id: int | str, method: str) -> bytes:
 
 def number_of(id: int | str) -> int | str:
     """Return the *id* of an answer as we gave it: some agents give a number back as words."""
-    return int(id) if isinstance(id, str) and id.isdecimal() and id.isascii() else id
+    return int(id) if isinstance(id, str) and _OURS.fullmatch(id) else id

@@ -602,6 +602,12 @@ def test_an_agent_that_gives_numbers_back_as_words_is_understood() -> None:
     assert said == [TurnEnd("")]
 
 
+def test_a_number_that_is_longer_than_any_of_ours_is_nobodys() -> None:
+    said = hear(prompted(), line(id="9" * 5000, result={"stopReason": "end_turn"}))
+
+    assert [type(item) for item in said] == [Note]
+
+
 def test_answers_that_come_twice_open_one_session_and_prompt_once() -> None:
     driver = AcpDriver()
     driver.launch(request())
