@@ -56,9 +56,11 @@ class PiMessage(Struct, frozen=True, rename="camel"):
     timestamp: int | float | None = None
 
     @property
-    def name(self) -> str:
+    def name(self) -> str | None:
         """Return what names this answer of the model, also when it is told twice."""
-        return self.response_id or f"{self.provider}-{self.timestamp}"
+        if self.response_id or self.timestamp is None:
+            return self.response_id or None
+        return f"{self.provider}-{self.timestamp}"
 
     @property
     def model_name(self) -> str:
@@ -135,7 +137,7 @@ class AgentStart(Struct, frozen=True, tag="agent_start", gc=False): ...
 
 
 class AgentEnd(Struct, frozen=True, tag="agent_end"):
-    messages: list[PiMessage] = []
+    messages: list[msgspec.Raw] = []
 
 
 class RetryStart(Struct, frozen=True, tag="auto_retry_start", rename="camel", gc=False):
@@ -218,6 +220,7 @@ Line = (
 """Every line that is known."""
 
 decode_line = msgspec.json.Decoder(Line).decode
+decode_message = msgspec.json.Decoder(PiMessage).decode
 _blocks = msgspec.json.Decoder(list[Block])
 
 

@@ -18,6 +18,7 @@ from capsule_runtime import (
     Send,
     Session,
     Steered,
+    Text,
     TextDelta,
     ToolCall,
     ToolResult,
@@ -183,6 +184,90 @@ def test_an_answer_that_is_told_twice_counts_once() -> None:
     assert driver.receive(whole) == []
 
 
+def test_an_answer_that_comes_again_behind_another_is_not_said_again() -> None:
+    def spoken(id: str) -> bytes:
+        said = answer(responseId=id, content=[{"type": "text", "text": id}])
+        return line(type="message_end", message=said)
+
+    said = PiDriver().receive(spoken("a") + spoken("b") + spoken("a"))
+
+    assert [one.text for one in said if isinstance(one, Text)] == ["a", "b"]
+
+
+def test_two_answers_without_a_name_are_two() -> None:
+    nameless = line(type="message_end", message=answer(responseId=""))
+
+    said = PiDriver().receive(nameless + nameless)
+
+    assert said == [Usage("anthropic:m", 10, 2, 3, 4, 0, cost_usd=0.5)] * 2
+
+
+def called(id: str, answered_by: str) -> bytes:
+    block = {"type": "toolCall", "id": id, "name": "bash", "arguments": dict[str, Any]()}
+    said = answer("toolUse", responseId=answered_by, content=[block])
+    return line(type="message_end", message=said)
+
+
+def started(id: str) -> bytes:
+    return line(type="tool_execution_start", toolCallId=id, toolName="bash", args={})
+
+
+def gave(id: str) -> bytes:
+    return line(type="tool_execution_end", toolCallId=id, toolName="bash", result="r")
+
+
+def test_what_a_tool_gave_is_told_once_and_its_call_too() -> None:
+    driver = PiDriver()
+    driver.receive(called("t1", "a"))
+
+    said = driver.receive(started("t1") + gave("t1") + started("t1") + gave("t1"))
+
+    assert said == [ToolResult("t1", "bash", "r", False)]
+
+
+def test_a_call_whose_id_was_used_before_is_another_call() -> None:
+    round = started("t1") + gave("t1")
+
+    said = PiDriver().receive(called("t1", "a") + round + called("t1", "b") + round)
+
+    spoken = [type(one) for one in said if not isinstance(one, Usage)]
+    assert spoken == [ToolCall, ToolResult, ToolCall, ToolResult]
+
+
+def update(delta: str = "a") -> bytes:
+    return line(type="message_update", assistantMessageEvent={"type": "text_delta", "delta": delta})
+
+
+def test_an_answer_whose_end_was_lost_is_one_of_unknown_usage() -> None:
+    said = PiDriver().receive(line(type="turn_start") + update() + line(type="turn_end"))
+
+    assert said == [TextDelta("a"), Usage("unknown:unknown")]
+
+
+def test_an_answer_whose_end_cannot_be_read_is_counted_once() -> None:
+    broken = b'{"type":"message_end","message":{"role":"assistant","usa\n'
+
+    said = PiDriver().receive(update() + broken + line(type="turn_end") + ended("aborted"))
+
+    assert [one for one in said if isinstance(one, Usage)] == [Usage("unknown:unknown")]
+
+
+def test_a_delta_that_comes_again_behind_its_answer_begins_no_other() -> None:
+    whole = line(type="message_end", message=answer())
+
+    said = PiDriver().receive(update() + whole + update() + line(type="turn_end"))
+
+    assert [one.call_id for one in said if isinstance(one, Usage)] == ["r1"]
+
+
+def test_a_shortening_that_is_told_twice_counts_once() -> None:
+    done = line(type="compaction_end", result={"summary": "s"})
+
+    said = PiDriver().receive(done + done)
+
+    assert said == [Usage("unknown:unknown", call_id="compaction-1")]
+
+
 def test_writes_for_an_hour_are_unknown_where_they_are_asked_for() -> None:
     driver = PiDriver()
     driver.launch(request_of(PiDriver, env={**KEY, "PI_CACHE_RETENTION": "long"}))
@@ -282,6 +367,47 @@ def test_a_conversation_that_is_too_long_is_made_shorter_and_goes_on() -> None:
 
     assert busy == []
     assert done == [Usage("unknown:unknown", call_id="compaction-1")]  # a call nobody counts
+
+
+def test_a_turn_ends_once() -> None:
+    end = line(type="agent_end", messages=[answer()])
+
+    assert PiDriver().receive(end + end + ended("aborted")) == [TurnEnd("")]
+
+
+def test_an_error_that_is_told_again_while_pi_tries_again_is_no_end() -> None:
+    driver = PiDriver()
+    driver.receive(ended())
+    driver.receive(line(type="auto_retry_start", attempt=1, errorMessage="500"))
+
+    again = driver.receive(ended())
+    verdict = driver.receive(state(isCompacting=False))
+
+    assert (again, verdict) == ([], [])
+
+
+@pytest.mark.parametrize(
+    ("odd", "terminal"),
+    [
+        ({"role": "custom", "timestamp": "today"}, TurnEnd("")),
+        ({"role": 7}, TurnEnd("")),
+        (
+            answer(usage={"input": "x"}),
+            TurnFailed(FailureKind.INDETERMINATE, "pi ended with an answer that cannot be read"),
+        ),
+        (
+            answer(content=7),
+            TurnFailed(FailureKind.INDETERMINATE, "pi ended with an answer that cannot be read"),
+        ),
+    ],
+    ids=["of an extension", "of nobody", "the answer itself", "the words of the answer"],
+)
+def test_an_odd_message_costs_no_end(odd: dict[str, Any], terminal: TurnEnd | TurnFailed) -> None:
+    (said,) = PiDriver().receive(line(type="agent_end", messages=[answer(), odd]))
+
+    if isinstance(said, TurnFailed):
+        said = TurnFailed(said.kind, said.message.partition(" (")[0])
+    assert said == terminal
 
 
 def test_calls_that_are_open_at_the_end_are_closed() -> None:
