@@ -13,7 +13,7 @@ import msgspec
 from msgspec import Meta, Struct
 
 from capsule_drivers.exits import failure_of
-from capsule_drivers.mini_trajectory import events_of, read_trajectory
+from capsule_drivers.mini_trajectory import events_of
 from capsule_runtime import (
     Activity,
     Decision,
@@ -23,10 +23,8 @@ from capsule_runtime import (
     HarnessError,
     LaunchPlan,
     LaunchRequest,
-    Note,
     Said,
     Send,
-    Usage,
 )
 
 TRAJECTORY = ".mini-swe-agent/trajectory.json"
@@ -132,12 +130,7 @@ class MiniSweAgentDriver:
         left = failure_of(exit)
         if not (written := exit.files.get(TRAJECTORY)):
             return [left]
-        try:
-            trajectory = read_trajectory(written)
-        except (msgspec.DecodeError, RecursionError) as exc:
-            unread = Note(f"the trajectory cannot be read: {str(exc)[:_LINE_CHARACTERS]}")
-            return [unread, Usage(self._model), left]  # unknown is not free
-        return events_of(trajectory, self._model, left)
+        return events_of(written, self._model, left)
 
 
 def _model_of(request: LaunchRequest) -> str:
