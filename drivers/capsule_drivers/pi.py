@@ -11,6 +11,7 @@ from msgspec import Struct
 
 from capsule_drivers.exits import failure_of, last_words
 from capsule_drivers.json_text import decoded, unread
+from capsule_drivers.pi_answers import Answers
 from capsule_drivers.pi_endings import ending_of
 from capsule_drivers.pi_launch import DESCRIPTION, PiConfig, plan, provider_of
 from capsule_drivers.pi_lines import (
@@ -31,7 +32,6 @@ from capsule_drivers.pi_lines import (
     TurnStop,
     Update,
     decode_line,
-    usage_of,
 )
 from capsule_drivers.pi_tools import ToolsInUse
 from capsule_drivers.reading import json_line, kind_of_error
@@ -49,9 +49,7 @@ from capsule_runtime import (
     Send,
     Session,
     Steered,
-    Text,
     TextDelta,
-    Thinking,
     ThinkingDelta,
     TurnEnd,
     TurnFailed,
@@ -71,8 +69,6 @@ class PiDriver:
     def __init__(self) -> None:
         self._session = ""
         self._model = "unknown:unknown"
-        self._told: set[str] = set()
-        """The names of answers: each is told once."""
         self._failures: set[str] = set()
         """The names of answers that were errors, and have been judged."""
         self._is_answering = False
@@ -80,6 +76,7 @@ class PiDriver:
         self._is_answered = False
         """Whether the answer of this turn is whole: nothing that comes late begins another."""
         self._tools = ToolsInUse()
+        self._answers = Answers(self._tools)
         self._steers: list[tuple[str, str]] = []
         """Words that pi was steered with and does not have yet, each with its id."""
         self._failed: TurnEnd | TurnFailed | None = None
@@ -169,22 +166,12 @@ class PiDriver:
     def _message(self, message: PiMessage) -> Sequence[Said]:
         if message.role == "user":
             return self._taken(message.text) if self._steers else ()
-        if message.role != "assistant" or message.name in self._told:
+        if message.role != "assistant" or self._answers.is_told(message):
             return ()
-        blocks, name = message.blocks, message.name
+        said = self._answers.tell(message, writes_for_an_hour=self._writes_for_an_hour)
         self._is_answering, self._is_answered = False, True
         self._model = message.model_name
-        if name is not None:
-            self._told.add(name)
-        said: list[Said] = []
-        for block in blocks:
-            if block.type == "text" and block.text:
-                said.append(Text(block.text, name))
-            elif block.type == "thinking" and block.thinking:
-                said.append(Thinking(block.thinking, name))
-            elif block.type == "toolCall":
-                said.append(self._tools.called(block.id, block.name, block.arguments, name))
-        return [*said, *usage_of(message, writes_for_an_hour=self._writes_for_an_hour)]
+        return said
 
     def _taken(self, text: str) -> Sequence[Said]:
         for steer in self._steers:

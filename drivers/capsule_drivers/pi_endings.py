@@ -50,16 +50,16 @@ def _last_answer(end: AgentEnd) -> PiMessage | None:
 def _ending_by(last: PiMessage) -> Ending:
     match last.stop_reason:
         case "stop":
-            return Ending(TurnEnd(last.text), last.name)
+            return Ending(TurnEnd(last.text), last.moment)
         case "error":
-            return Ending(_failure(last), last.name, may_be_tried_again=True)
+            return Ending(_failure(last), last.moment, may_be_tried_again=True)
         case "length":
             kind, how = FailureKind.TRUNCATED, "the answer was cut off at its longest"
         case "aborted":
             kind, how = FailureKind.OTHER, "the turn was interrupted"
         case reason:
             return _nothing_told(reason or "no reason")
-    return Ending(TurnFailed(kind, how), last.name)
+    return Ending(TurnFailed(kind, how), last.moment)
 
 
 def _failure(last: PiMessage) -> TurnFailed:

@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import cast
 
 import msgspec
 from msgspec import Struct
-
-from capsule_runtime import Usage
 
 Whole = int | None
 STOPPED_BY_PROVIDER = "An unknown error occurred"
@@ -57,10 +54,15 @@ class PiMessage(Struct, frozen=True, rename="camel"):
 
     @property
     def name(self) -> str | None:
-        """Return what names this answer of the model, also when it is told twice."""
-        if self.response_id or self.timestamp is None:
+        """Return what the provider names this answer, else what pi does."""
+        return self.response_id or self.moment
+
+    @property
+    def moment(self) -> str | None:
+        """Return what tells this answer from all others, also when it is told twice."""
+        if self.timestamp is None:
             return self.response_id or None
-        return f"{self.provider}-{self.timestamp}"
+        return f"{self.response_id or self.provider}-{self.timestamp}"
 
     @property
     def model_name(self) -> str:
@@ -239,30 +241,3 @@ def shown_result(result: object) -> object:
             return cast("object", content)
         texts.append(text)
     return "".join(texts)
-
-
-def usage_of(message: PiMessage, *, writes_for_an_hour: bool) -> Iterator[Usage]:
-    """Yield what an answer used. What pi saw before one broke off is not the whole.
-
-    Raises:
-        msgspec.DecodeError: the answer cannot be read.
-    """
-    spent, is_whole = message.usage, message.stop_reason not in ("error", "aborted")
-    is_whole = is_whole or message.error_message == STOPPED_BY_PROVIDER
-    if spent is None or not (is_whole or spent.input or spent.cacheRead):
-        # Nothing was counted: free if there was no answer, else nobody knows.
-        if is_whole or message.blocks:
-            yield Usage(message.model_name, call_id=message.name)
-        return
-    cost = spent.cost.total if spent.cost and is_whole else None
-    yield Usage(
-        message.model_name,
-        spent.input,
-        spent.output if is_whole else None,
-        spent.cacheRead,
-        spent.cacheWrite,
-        # pi asks for an hour only when it was told so.
-        None if writes_for_an_hour or spent.cacheWrite is None else 0,
-        cost_usd=cost or None,  # a model without a price costs nothing only in its own books
-        call_id=message.name,
-    )

@@ -194,6 +194,15 @@ def test_an_answer_that_comes_again_behind_another_is_not_said_again() -> None:
     assert [one.text for one in said if isinstance(one, Text)] == ["a", "b"]
 
 
+def test_two_answers_that_a_server_names_alike_are_two() -> None:
+    first = line(type="message_end", message=answer(timestamp=1))
+    second = line(type="message_end", message=answer(timestamp=2))
+
+    said = PiDriver().receive(first + second + first)
+
+    assert [one.call_id for one in said if isinstance(one, Usage)] == ["r1", "r1-2"]
+
+
 def test_two_answers_without_a_name_are_two() -> None:
     nameless = line(type="message_end", message=answer(responseId=""))
 

@@ -1,0 +1,76 @@
+"""The answers of the model, as pi tells them: each is told once, with what it used."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from capsule_drivers.pi_lines import STOPPED_BY_PROVIDER, PiMessage
+from capsule_drivers.pi_tools import ToolsInUse
+from capsule_runtime import Event, Text, Thinking, Usage
+
+
+class Answers:
+    """Keep which answers were told: pi repeats whole messages, and some servers repeat ids."""
+
+    def __init__(self, tools: ToolsInUse) -> None:
+        self._tools = tools
+        self._told: set[str] = set()
+        self._names: set[str] = set()
+
+    def is_told(self, message: PiMessage) -> bool:
+        """Whether *message* comes again."""
+        return message.moment in self._told
+
+    def tell(self, message: PiMessage, *, writes_for_an_hour: bool) -> Sequence[Event]:
+        """Return what *message* says and what it used.
+
+        Raises:
+            msgspec.DecodeError: the answer cannot be read.
+        """
+        blocks, name = message.blocks, self._name(message)
+        said: list[Event] = []
+        for block in blocks:
+            if block.type == "text" and block.text:
+                said.append(Text(block.text, name))
+            elif block.type == "thinking" and block.thinking:
+                said.append(Thinking(block.thinking, name))
+            elif block.type == "toolCall":
+                said.append(self._tools.called(block.id, block.name, block.arguments, name))
+        return [*said, *_usage_of(message, name, writes_for_an_hour=writes_for_an_hour)]
+
+    def _name(self, message: PiMessage) -> str | None:
+        name, moment = message.name, message.moment
+        if name in self._names:
+            name = moment
+        if moment is not None:
+            self._told.add(moment)
+        if name is not None:
+            self._names.add(name)
+        return name
+
+
+def _usage_of(message: PiMessage, name: str | None, *, writes_for_an_hour: bool) -> Iterator[Usage]:
+    """Yield what an answer used. What pi saw before one broke off is not the whole.
+
+    Raises:
+        msgspec.DecodeError: the answer cannot be read.
+    """
+    spent, is_whole = message.usage, message.stop_reason not in ("error", "aborted")
+    is_whole = is_whole or message.error_message == STOPPED_BY_PROVIDER
+    if spent is None or not (is_whole or spent.input or spent.cacheRead):
+        # Nothing was counted: free if there was no answer, else nobody knows.
+        if is_whole or message.blocks:
+            yield Usage(message.model_name, call_id=name)
+        return
+    cost = spent.cost.total if spent.cost and is_whole else None
+    yield Usage(
+        message.model_name,
+        spent.input,
+        spent.output if is_whole else None,
+        spent.cacheRead,
+        spent.cacheWrite,
+        # pi asks for an hour only when it was told so.
+        None if writes_for_an_hour or spent.cacheWrite is None else 0,
+        cost_usd=cost or None,  # a model without a price costs nothing only in its own books
+        call_id=name,
+    )
