@@ -28,7 +28,6 @@ from capsule_drivers.pi_lines import (
     RetryStart,
     ToolEnd,
     ToolStart,
-    TurnStart,
     TurnStop,
     Update,
     decode_line,
@@ -69,12 +68,8 @@ class PiDriver:
     def __init__(self) -> None:
         self._session = ""
         self._model = "unknown:unknown"
-        self._failures: set[str] = set()
-        """The names of answers that were errors, and have been judged."""
-        self._is_answering = False
-        """Whether the model has begun an answer of which nobody said yet what it used."""
-        self._is_answered = False
-        """Whether the answer of this turn is whole: nothing that comes late begins another."""
+        self._failures: set[float | str] = set()
+        """The moments of answers that were errors, and have been judged."""
         self._tools = ToolsInUse()
         self._answers = Answers(self._tools)
         self._steers: list[tuple[str, str]] = []
@@ -84,13 +79,12 @@ class PiDriver:
         self._is_over = False
         self._compactions: list[object] = []
         """What came of each time that the conversation was shortened."""
-        self._writes_for_an_hour = False
 
     def describe(self) -> Description:
         return DESCRIPTION
 
     def launch(self, request: LaunchRequest) -> LaunchPlan:
-        self._writes_for_an_hour = request.env.get("PI_CACHE_RETENTION") == "long"
+        self._answers.writes_for_an_hour = request.env.get("PI_CACHE_RETENTION") == "long"
         state = {"id": "capsule-state", "type": "get_state"}
         prompt = {"id": "capsule-task", "type": "prompt", "message": request.message.text}
         stdin = json_line(state) + json_line(prompt)
@@ -106,8 +100,7 @@ class PiDriver:
             except (msgspec.DecodeError, RecursionError, UnicodeDecodeError) as exc:
                 said.append(unread(line, exc))
                 if line.startswith(_ANSWER):  # unknown is not free
-                    self._is_answering, self._is_answered = False, True
-                    said.append(Usage(self._model))
+                    said += self._answers.broken_off(self._model) or [Usage(self._model)]
         return said
 
     def interrupt(self) -> Send | None:
@@ -133,8 +126,8 @@ class PiDriver:
 
     def _read(self, line: Line) -> Sequence[Said]:
         match line:
-            case Update(change):
-                self._is_answering = not self._is_answered
+            case Update(change, answer):
+                self._answers.begin(answer)
                 if change.type == "text_delta":
                     return [TextDelta(change.delta)]
                 return [ThinkingDelta(change.delta)] if change.type == "thinking_delta" else ()
@@ -146,9 +139,8 @@ class PiDriver:
                 return self._tools.gave(line)
             case AgentStart():
                 self._failed = None
-            case TurnStart() | TurnStop():
-                self._is_answered = False
-                return self._uncounted()  # the end of an answer was lost
+            case TurnStop(message):
+                return self._answers.count(message) if message.role == "assistant" else ()
             case AgentEnd():
                 return self._agent_ended(line)
             case RetryStart() | RetryEnd() | CompactionEnd():
@@ -166,12 +158,10 @@ class PiDriver:
     def _message(self, message: PiMessage) -> Sequence[Said]:
         if message.role == "user":
             return self._taken(message.text) if self._steers else ()
-        if message.role != "assistant" or self._answers.is_told(message):
+        if message.role != "assistant":
             return ()
-        said = self._answers.tell(message, writes_for_an_hour=self._writes_for_an_hour)
-        self._is_answering, self._is_answered = False, True
         self._model = message.model_name
-        return said
+        return self._answers.tell(message)
 
     def _taken(self, text: str) -> Sequence[Said]:
         for steer in self._steers:
@@ -248,12 +238,7 @@ class PiDriver:
 
     def _cut_off(self) -> list[Event]:
         """Close the answer and the calls that are open: nothing more comes of them."""
-        return [*self._uncounted(), *self._tools.cut_off()]
-
-    def _uncounted(self) -> Sequence[Event]:
-        """Report the answer that began and of which nobody says what it used."""
-        began, self._is_answering = self._is_answering, False
-        return [Usage(self._model)] if began else ()
+        return [*self._answers.broken_off(self._model), *self._tools.cut_off()]
 
     def _ending_once(self, said: Sequence[Said]) -> Sequence[Said]:
         """Leave out an end of a turn that is over."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from capsule_drivers.pi_lines import STOPPED_BY_PROVIDER, PiMessage
+from capsule_drivers.pi_lines import STOPPED_BY_PROVIDER, PiMessage, Stamp
 from capsule_drivers.pi_tools import ToolsInUse
 from capsule_runtime import Event, Text, Thinking, Usage
 
@@ -14,20 +14,41 @@ class Answers:
 
     def __init__(self, tools: ToolsInUse) -> None:
         self._tools = tools
-        self._told: set[str] = set()
+        self.writes_for_an_hour = False
+        """Whether pi asks the provider to keep what it caches for so long."""
+        self._told: set[float | str] = set()
         self._names: set[str] = set()
+        self._begun: Stamp | None = None
+        """The answer that has begun and of which nobody said yet what it used."""
 
-    def is_told(self, message: PiMessage) -> bool:
-        """Whether *message* comes again."""
-        return message.moment in self._told
+    def begin(self, answer: Stamp) -> None:
+        """Take it that *answer* has begun, unless it is over and comes again."""
+        if self._begun is None and answer.moment not in self._told:
+            self._begun = answer
 
-    def tell(self, message: PiMessage, *, writes_for_an_hour: bool) -> Sequence[Event]:
-        """Return what *message* says and what it used.
+    def broken_off(self, model: str) -> Sequence[Usage]:
+        """Return what the answer used that has begun: nobody says."""
+        begun, self._begun = self._begun, None
+        return () if begun is None else [Usage(model, call_id=begun.name)]
+
+    def count(self, message: PiMessage) -> Sequence[Usage]:
+        """Return what an answer used that was not told: the line that told it is lost.
+
+        Its words and calls would come too late.
+        """
+        if message.moment is None or message.moment in self._told:
+            return ()
+        return list(_usage_of(message, self._over(message), self.writes_for_an_hour))
+
+    def tell(self, message: PiMessage) -> Sequence[Event]:
+        """Return what *message* says and what it used, unless it comes again.
 
         Raises:
             msgspec.DecodeError: the answer cannot be read.
         """
-        blocks, name = message.blocks, self._name(message)
+        if message.moment in self._told:
+            return ()
+        blocks, name = message.blocks, self._over(message)
         said: list[Event] = []
         for block in blocks:
             if block.type == "text" and block.text:
@@ -36,20 +57,22 @@ class Answers:
                 said.append(Thinking(block.thinking, name))
             elif block.type == "toolCall":
                 said.append(self._tools.called(block.id, block.name, block.arguments, name))
-        return [*said, *_usage_of(message, name, writes_for_an_hour=writes_for_an_hour)]
+        return [*said, *_usage_of(message, name, self.writes_for_an_hour)]
 
-    def _name(self, message: PiMessage) -> str | None:
+    def _over(self, message: PiMessage) -> str | None:
+        """Return the name of an answer that is over. Some servers repeat theirs."""
         name, moment = message.name, message.moment
         if name in self._names:
-            name = moment
-        if moment is not None:
-            self._told.add(moment)
+            name = message.own_name
         if name is not None:
             self._names.add(name)
+        if moment is not None:
+            self._told.add(moment)
+        self._begun = None
         return name
 
 
-def _usage_of(message: PiMessage, name: str | None, *, writes_for_an_hour: bool) -> Iterator[Usage]:
+def _usage_of(message: PiMessage, name: str | None, writes_for_an_hour: bool) -> Iterator[Usage]:
     """Yield what an answer used. What pi saw before one broke off is not the whole.
 
     Raises:

@@ -18,7 +18,7 @@ class Ending:
     """How a turn ended, and by which answer."""
 
     told: TurnEnd | TurnFailed
-    answer: str | None = None
+    answer: float | str | None = None
     may_be_tried_again: bool = False
 
 

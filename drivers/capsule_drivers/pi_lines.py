@@ -39,30 +39,40 @@ class Block(Struct, frozen=True):
     arguments: object = None
 
 
-class PiMessage(Struct, frozen=True, rename="camel"):
-    """A message of the conversation, of whatever role."""
+class Stamp(Struct, frozen=True, rename="camel"):
+    """What tells a message from all others."""
 
-    role: str = ""
-    content: msgspec.Raw = msgspec.Raw(b"[]")
     provider: str = ""
-    model: str = ""
-    usage: Spent | None = None
-    stop_reason: str = ""
-    error_message: str = ""
     response_id: str = ""
     timestamp: int | float | None = None
 
     @property
-    def name(self) -> str | None:
-        """Return what the provider names this answer, else what pi does."""
-        return self.response_id or self.moment
+    def moment(self) -> float | str | None:
+        """Return what is the same each time that the message is told, and of no other's."""
+        return self.response_id or None if self.timestamp is None else self.timestamp
 
     @property
-    def moment(self) -> str | None:
-        """Return what tells this answer from all others, also when it is told twice."""
+    def name(self) -> str | None:
+        """Return what the provider names the answer, else what we do."""
+        return self.response_id or self.own_name
+
+    @property
+    def own_name(self) -> str | None:
+        """Return a name that no other answer has."""
         if self.timestamp is None:
-            return self.response_id or None
+            return None
         return f"{self.response_id or self.provider}-{self.timestamp}"
+
+
+class PiMessage(Stamp, frozen=True, rename="camel"):
+    """A message of the conversation, of whatever role."""
+
+    role: str = ""
+    content: msgspec.Raw = msgspec.Raw(b"[]")
+    model: str = ""
+    usage: Spent | None = None
+    stop_reason: str = ""
+    error_message: str = ""
 
     @property
     def model_name(self) -> str:
@@ -91,7 +101,7 @@ class PiMessage(Struct, frozen=True, rename="camel"):
 
 
 class Change(Struct, frozen=True, gc=False):
-    """What a `message_update` adds. The message so far, which it repeats, is skipped."""
+    """What a `message_update` adds."""
 
     type: str = ""
     delta: str = ""
@@ -116,6 +126,8 @@ class PiSession(Struct, frozen=True, tag="session", gc=False):
 
 class Update(Struct, frozen=True, tag="message_update", rename="camel"):
     assistant_message_event: Change = Change()
+    message: Stamp = Stamp()
+    """The message so far; of what it repeats nothing is read."""
 
 
 class MessageEnd(Struct, frozen=True, tag="message_end"):
@@ -184,7 +196,8 @@ class Dialog(Struct, frozen=True, tag="extension_ui_request", gc=False):
 class TurnStart(Struct, frozen=True, tag="turn_start", gc=False): ...
 
 
-class TurnStop(Struct, frozen=True, tag="turn_end", gc=False): ...
+class TurnStop(Struct, frozen=True, tag="turn_end"):
+    message: PiMessage = PiMessage()
 
 
 class MessageStart(Struct, frozen=True, tag="message_start", gc=False): ...

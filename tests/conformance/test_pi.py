@@ -244,29 +244,40 @@ def test_a_call_whose_id_was_used_before_is_another_call() -> None:
 
 
 def update(delta: str = "a") -> bytes:
-    return line(type="message_update", assistantMessageEvent={"type": "text_delta", "delta": delta})
+    change = {"type": "text_delta", "delta": delta}
+    return line(type="message_update", assistantMessageEvent=change, message=answer(timestamp=1))
 
 
-def test_an_answer_whose_end_was_lost_is_one_of_unknown_usage() -> None:
-    said = PiDriver().receive(line(type="turn_start") + update() + line(type="turn_end"))
+WHOLE = answer(timestamp=1)
+COUNTED = Usage("anthropic:m", 10, 2, 3, 4, 0, cost_usd=0.5, call_id="r1")
 
-    assert said == [TextDelta("a"), Usage("unknown:unknown")]
+
+def test_an_answer_whose_end_was_lost_is_counted_at_the_end_of_its_turn() -> None:
+    over = line(type="turn_end", message=WHOLE)
+
+    said = PiDriver().receive(update() + over + over)
+
+    assert said == [TextDelta("a"), COUNTED]
 
 
 def test_an_answer_whose_end_cannot_be_read_is_counted_once() -> None:
     broken = b'{"type":"message_end","message":{"role":"assistant","usa\n'
 
-    said = PiDriver().receive(update() + broken + line(type="turn_end") + ended("aborted"))
+    said = PiDriver().receive(
+        update() + broken + line(type="turn_end", message=WHOLE) + ended("aborted")
+    )
 
-    assert [one for one in said if isinstance(one, Usage)] == [Usage("unknown:unknown")]
+    # The second report replaces the first: they name the same call.
+    used = [one for one in said if isinstance(one, Usage)]
+    assert used == [Usage("unknown:unknown", call_id="r1"), COUNTED]
 
 
-def test_a_delta_that_comes_again_behind_its_answer_begins_no_other() -> None:
-    whole = line(type="message_end", message=answer())
+def test_a_line_that_comes_again_behind_its_answer_begins_no_other() -> None:
+    whole = line(type="message_end", message=WHOLE)
 
-    said = PiDriver().receive(update() + whole + update() + line(type="turn_end"))
+    said = PiDriver().receive(update() + whole + update() + ended("aborted"))
 
-    assert [one.call_id for one in said if isinstance(one, Usage)] == ["r1"]
+    assert [one for one in said if isinstance(one, Usage)] == [COUNTED]
 
 
 def test_a_shortening_that_is_told_twice_counts_once() -> None:
