@@ -12,6 +12,7 @@ from capsule_runtime.cli.inputs import STDIN, MessageReader, parse_variables
 from capsule_runtime.cli.log_lines import FORMATS, LEVELS, LogWishes
 from capsule_runtime.cli.options import (
     MOST,
+    Amount,
     format_option,
     not_empty,
     to_absolute,
@@ -76,7 +77,7 @@ class _RunCommand(click.Command):
         return [*super().collect_usage_pieces(ctx), "[-- WORD...]"]
 
 
-_AMOUNT = click.IntRange(0, MOST)
+_AMOUNT = Amount(0, MOST)
 
 
 @click.command(
@@ -118,7 +119,7 @@ _AMOUNT = click.IntRange(0, MOST)
 )
 @click.option(
     "--processes",
-    type=click.IntRange(min=1),
+    type=Amount(min=1),
     metavar="N",
     help="Let it have no more processes and threads.",
 )
