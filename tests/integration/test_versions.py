@@ -183,6 +183,22 @@ def test_beside_frames_such_a_version_is_a_warning_on_stderr(command: Command) -
     assert "tested" not in done.out
 
 
+def test_beside_the_answer_alone_too(command: Command) -> None:
+    install(command, "echo greeter 9.9.9")
+    done = command(*RUN, "--workdir", "work", "--format", "quiet")
+
+    assert done.err == "warning: The Greeter 9.9.9 has not been tested with its driver\n"
+    assert done.out == "hello\n"
+
+
+def test_who_leaves_a_run_to_itself_is_told_too(command: Command) -> None:
+    install(command, "echo greeter 9.9.9")
+    done = command(*RUN, "--workdir", "work", "--detach")
+
+    assert done.err == "warning: The Greeter 9.9.9 has not been tested with its driver\n"
+    assert command("wait", done.out.strip()).status == 0
+
+
 def test_beside_frames_a_tested_version_is_no_matter(command: Command) -> None:
     install(command)
 

@@ -41,8 +41,8 @@ class Caller(NamedTuple):
 
     fd: int
     """A pipe that it reads until the run is recorded."""
-    tell: Callable[[str, Path], None]
-    """Tell it a run's id and its folder; closes the pipe."""
+    tell: Callable[[ActiveRun, Path], None]
+    """Tell it of a run and its folder; closes the pipe."""
 
 
 class Wishes(NamedTuple):
@@ -87,7 +87,7 @@ async def _run_here(request: RunRequest, wishes: Wishes) -> int:
             view = make_view(wishes.format, screen)
 
             async def show(run: ActiveRun, stopper: Stopper) -> None:
-                if wishes.format == "jsonl":  # no frame holds a note of the launch
+                if wishes.format != "text":  # which shows the notes that are in the log
                     for note in run.notes:
                         view.notice(f"warning: {note}")
                 await show_own_run(run, view, screen, stopper)
@@ -104,7 +104,7 @@ async def _run_unseen(request: RunRequest, wishes: Wishes, caller: Caller) -> in
             async def wait(run: ActiveRun, _stopper: Stopper) -> None:
                 folder = (await _out_folder(run.id)).parent
                 watching.cancel()
-                caller.tell(run.id, folder)
+                caller.tell(run, folder)
                 await run.wait()
 
             return await _own(request, wishes, stopper, wait, wishes.logger(write_stderr))
