@@ -11,7 +11,7 @@ from capsule_runtime.cli.detaching import leave_running
 from capsule_runtime.cli.inputs import STDIN, MessageReader, parse_variables
 from capsule_runtime.cli.log_lines import FORMATS, LEVELS, LogWishes
 from capsule_runtime.cli.options import (
-    MOST,
+    AMOUNT,
     Amount,
     format_option,
     not_empty,
@@ -75,9 +75,6 @@ class _RunCommand(click.Command):
 
     def collect_usage_pieces(self, ctx: click.Context) -> list[str]:
         return [*super().collect_usage_pieces(ctx), "[-- WORD...]"]
-
-
-_AMOUNT = Amount(0, MOST)
 
 
 @click.command(
@@ -167,11 +164,11 @@ _AMOUNT = Amount(0, MOST)
 @click.option(
     "--max-usd", callback=to_microusd, metavar="USD", help="Stop once it cost this much, like 1.50."
 )
-@click.option("--max-tokens", type=_AMOUNT, metavar="N", help="Stop once it used so many tokens.")
+@click.option("--max-tokens", type=AMOUNT, metavar="N", help="Stop once it used so many tokens.")
 @click.option(
-    "--max-turns", type=_AMOUNT, metavar="N", help="Stop when the model answers more often."
+    "--max-turns", type=AMOUNT, metavar="N", help="Stop when the model answers more often."
 )
-@click.option("--max-tool-calls", type=_AMOUNT, metavar="N", help="Stop when it calls more tools.")
+@click.option("--max-tool-calls", type=AMOUNT, metavar="N", help="Stop when it calls more tools.")
 @click.option(
     "--on-unmetered",
     type=click.Choice(["refuse", "allow"]),
