@@ -22,7 +22,7 @@ from capsule_runtime.cli.options import (
 )
 from capsule_runtime.cli.outline import outline
 from capsule_runtime.cli.output import write_json, write_stdout
-from capsule_runtime.cli.result import find_result_path
+from capsule_runtime.cli.result import find_result_path, refusals_kept
 from capsule_runtime.cli.running import Wishes, run_here
 from capsule_runtime.cli.words import check_words
 from capsule_runtime.core.ceilings import Ceilings
@@ -203,16 +203,17 @@ def run_command(ctx: click.Context, /, **options: Any) -> int:
     """
     given = _without_capsule(_Given(**options))
     _check(ctx, given)
-    request = _request(given, ctx.meta["harness_words"])
     if given.explain:
-        plan = plan_run(request)
+        plan = plan_run(_request(given, ctx.meta["harness_words"]))
         write_json(plan) if given.as_json else write_stdout(outline(plan))
         return 0
     result = find_result_path(given.result) if given.result else None
-    if os.isatty(0) and os.isatty(2):
-        from capsule_runtime.cli.trusting import offer_trust  # most runs have nobody to ask
+    with refusals_kept(result):
+        request = _request(given, ctx.meta["harness_words"])
+        if os.isatty(0) and os.isatty(2):
+            from capsule_runtime.cli.trusting import offer_trust  # most runs have nobody to ask
 
-        offer_trust(request)
+            offer_trust(request)
     log = LogWishes(given.log_level, given.log_format) if given.log_level else None
     wishes = Wishes(given.format, given.wait, result, log)
     return leave_running(request, wishes) if given.detach else run_here(request, wishes)

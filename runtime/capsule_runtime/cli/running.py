@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import AsyncGenerator, Awaitable, Callable
-from contextlib import asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
 from typing import NamedTuple
 
@@ -15,7 +15,12 @@ from capsule_runtime.cli.following import make_view, show_own_run
 from capsule_runtime.cli.log_lines import LogWishes
 from capsule_runtime.cli.printer import Shown
 from capsule_runtime.cli.reader import reader_gone
-from capsule_runtime.cli.result import exit_status_of_run, result_of, write_result
+from capsule_runtime.cli.result import (
+    exit_status_of_run,
+    refusals_kept,
+    result_of,
+    write_result,
+)
 from capsule_runtime.cli.screen import open_screen
 from capsule_runtime.cli.signals import Stopper, exit_status_of_signal, heeded_signals
 from capsule_runtime.cli.spending import prices_for
@@ -133,8 +138,10 @@ async def _own(
     record: Record | None = None
     async with anyio.create_task_group() as tasks:
         tasks.start_soon(stopper.watch)
-        async with open_supervisor(logger=logger) as supervisor:
-            run = await _start(supervisor, request, stopper, wait=wishes.wait)
+        async with AsyncExitStack() as stack:
+            with refusals_kept(wishes.result):
+                supervisor = await stack.enter_async_context(open_supervisor(logger=logger))
+                run = await _start(supervisor, request, stopper, wait=wishes.wait)
             if run is not None:
                 await _attend(run, wishes, stopper, attend)
                 record = await run.record()
