@@ -17,8 +17,8 @@ import msgspec
 
 from capsule_runtime.active_run import ActiveRun
 from capsule_runtime.cli.failures import INTERRUPTED, write_stderr
+from capsule_runtime.cli.lines import PlainRenderer, paragraph
 from capsule_runtime.cli.output import STDERR, STDOUT, write_bytes
-from capsule_runtime.cli.printer import shown
 from capsule_runtime.cli.running import Caller, Wishes, run_unseen
 from capsule_runtime.errors import HostError
 from capsule_runtime.request import RunRequest
@@ -39,7 +39,7 @@ def leave_running(request: RunRequest, wishes: Wishes) -> int:
     complaints = os.memfd_create("complaints")
     if child := os.fork():
         os.close(writer)
-        return _recorded(child, reader, complaints)
+        return _recorded(child, reader, complaints, wishes)
     os.close(reader)
     _become_background(complaints)
     return run_unseen(request, wishes, Caller(writer, partial(_report, writer)))
@@ -69,7 +69,7 @@ def _report(writer: int, run: ActiveRun, folder: Path) -> None:
         pipe.write(msgspec.json.encode((run.id, *run.notes)) + b"\n")
 
 
-def _recorded(child: int, reader: int, complaints: int) -> int:
+def _recorded(child: int, reader: int, complaints: int, wishes: Wishes) -> int:
     """Wait for what *child* has to report, and pass it on."""
     try:
         with open(reader, "rb") as pipe:
@@ -80,7 +80,9 @@ def _recorded(child: int, reader: int, complaints: int) -> int:
         return INTERRUPTED
     if told:
         run, *notes = msgspec.json.decode(told, type=tuple[str, ...])
-        write_stderr(shown("".join(f"warning: {note}\n" for note in notes)))
+        renderer = wishes.rows or PlainRenderer()
+        for note in notes:
+            write_stderr(renderer.whole([paragraph(f"warning: {note}")]))
         write_bytes(run.encode() + b"\n")
         return 0
     status = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])

@@ -12,7 +12,7 @@ import anyio
 from capsule_runtime.active_run import ActiveRun
 from capsule_runtime.cli.failures import write_stderr
 from capsule_runtime.cli.following import make_view, show_own_run
-from capsule_runtime.cli.log_lines import LogWishes
+from capsule_runtime.cli.log_lines import JsonRows, LogWishes
 from capsule_runtime.cli.printer import Shown
 from capsule_runtime.cli.reader import reader_gone
 from capsule_runtime.cli.result import (
@@ -60,6 +60,12 @@ class Wishes(NamedTuple):
     log: LogWishes | None = None
     """What to tell of how things go; by default nothing."""
 
+    @property
+    def rows(self) -> JsonRows | None:
+        """Return what renders all that is said on stderr, if that is to be JSON alone."""
+        in_json = self.log is not None and self.log.format == "json"
+        return JsonRows() if in_json and self.format != "text" else None
+
     def logger(self, write: Callable[[Shown], None]) -> Logger | None:
         """Return the logger that was wished for, which gives its rows to *write*."""
         return self.log.logger(write) if self.log else None
@@ -88,7 +94,7 @@ def run_unseen(request: RunRequest, wishes: Wishes, caller: Caller) -> int:
 async def _run_here(request: RunRequest, wishes: Wishes) -> int:
     # Signals are heeded until the screen is closed: a late one must not break off its closing.
     with heeded_signals() as signals:
-        async with open_screen() as screen:
+        async with open_screen(wishes.rows) as screen:
             view = make_view(wishes.format, screen)
 
             async def show(run: ActiveRun, stopper: Stopper) -> None:
