@@ -243,6 +243,27 @@ def test_without_a_trajectory_only_the_exit_tells() -> None:
     assert failed.message.endswith("its stderr ends: boom")
 
 
+STEPS = b"mini-swe-agent (step 1, $0.00):\nI look.\nTool:\nmini-swe-agent (step 2, $0.00):\n"
+
+
+@pytest.mark.parametrize(
+    ("messages", "calls"),
+    [([], [None]), ([answer(), gave()], ["r1", None]), ([answer(), gave(), answer("r2")], None)],
+    ids=["before it wrote anything", "in its second step", "not before it wrote"],
+)
+def test_the_step_that_it_was_killed_in_is_one_of_unknown_usage(
+    messages: list[dict[str, Any]], calls: list[str | None] | None
+) -> None:
+    driver = MiniSweAgentDriver()
+    driver.receive(STEPS)
+    written = json.dumps({"messages": messages}).encode() if messages else b""
+
+    said = driver.ended(Exit(None, 9, b"", {TRAJECTORY: written}))
+
+    assert [e.call_id for e in said if isinstance(e, Usage)] == (calls or ["r1", "r2"])
+    assert isinstance(said[-1], TurnFailed)
+
+
 # What cannot be read.
 
 
