@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from capsule_drivers.pi_lines import STOPPED_BY_PROVIDER, PiMessage, Stamp
+import msgspec
+
+from capsule_drivers.pi_lines import STOPPED_BY_PROVIDER, PiMessage, Stamp, decode_stamp
 from capsule_drivers.pi_tools import ToolsInUse
 from capsule_runtime import Event, Text, Thinking, Usage
 
@@ -21,10 +23,15 @@ class Answers:
         self._begun: Stamp | None = None
         """The answer that has begun and of which nobody said yet what it used."""
 
-    def begin(self, answer: Stamp) -> None:
-        """Take it that *answer* has begun, unless it is over and comes again."""
-        if self._begun is None and answer.moment not in self._told:
-            self._begun = answer
+    def begin(self, answer: msgspec.Raw) -> None:
+        """Take it that *answer* has begun, unless it is over and comes again.
+
+        Raises:
+            msgspec.DecodeError: it cannot be read.
+        """
+        if self._begun is None:
+            stamp = decode_stamp(answer)
+            self._begun = None if stamp.moment in self._told else stamp
 
     def broken_off(self, model: str) -> Sequence[Usage]:
         """Return what the answer used that has begun: nobody says."""

@@ -126,8 +126,8 @@ class PiSession(Struct, frozen=True, tag="session", gc=False):
 
 class Update(Struct, frozen=True, tag="message_update", rename="camel"):
     assistant_message_event: Change = Change()
-    message: Stamp = Stamp()
-    """The message so far; of what it repeats nothing is read."""
+    message: msgspec.Raw = msgspec.Raw(b"{}")
+    """The message so far; nothing is read of it once it is known which it is."""
 
 
 class MessageEnd(Struct, frozen=True, tag="message_end"):
@@ -235,6 +235,7 @@ Line = (
 """Every line that is known."""
 
 decode_line = msgspec.json.Decoder(Line).decode
+decode_stamp = msgspec.json.Decoder(Stamp).decode
 decode_message = msgspec.json.Decoder(PiMessage).decode
 _blocks = msgspec.json.Decoder(list[Block])
 
