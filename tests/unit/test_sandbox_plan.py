@@ -148,7 +148,7 @@ def test_a_state_in_a_shared_folder_is_told() -> None:
 
 
 def test_a_work_directory_that_holds_the_home_has_one_caveat_for_all_of_it() -> None:
-    home = "/home/ann"
+    home = "/people/me"
     credentials = tuple(f"{home}/{name}" for name in (".ssh", ".netrc", ".config/gh"))
     ground = replace(GROUND, workdir=home, state=f"{home}/.state/capsule", credentials=credentials)
 
@@ -156,5 +156,5 @@ def test_a_work_directory_that_holds_the_home_has_one_caveat_for_all_of_it() -> 
 
     assert found == [
         "these lie in the work directory, so they are open to the harness:"
-        " /home/ann/.state/capsule, /home/ann/{.ssh,.netrc}, /home/ann/.config/gh"
+        " /people/me/.state/capsule, /people/me/{.ssh,.netrc}, /people/me/.config/gh"
     ]
