@@ -12,7 +12,7 @@ from msgspec import Struct
 from capsule_drivers.exits import failure_of, last_words
 from capsule_drivers.json_text import decoded, unread
 from capsule_drivers.pi_answers import Answers
-from capsule_drivers.pi_endings import ending_of
+from capsule_drivers.pi_endings import ending_by, ending_of
 from capsule_drivers.pi_launch import DESCRIPTION, PiConfig, plan, provider_of
 from capsule_drivers.pi_lines import (
     AgentEnd,
@@ -26,8 +26,10 @@ from capsule_drivers.pi_lines import (
     Response,
     RetryEnd,
     RetryStart,
+    State,
     ToolEnd,
     ToolStart,
+    TurnStart,
     TurnStop,
     Update,
     decode_line,
@@ -55,7 +57,9 @@ from capsule_runtime import (
     Usage,
 )
 
-_VERDICT = "capsule-verdict"
+_VERDICT, _OVER, _SURELY = "capsule-verdict", "capsule-over", "capsule-surely"
+_LAST = ("stop", "length", "aborted")
+"""Why an answer ended after which no tool is used and nothing tried again."""
 _ANSWER = b'{"type":"message_end","message":{"role":"assistant"'
 _DIALOGS = ("select", "confirm", "input", "editor")
 
@@ -77,6 +81,8 @@ class PiDriver:
         self._failed: TurnEnd | TurnFailed | None = None
         """How the turn failed, unless pi tries again."""
         self._is_over = False
+        self._last: PiMessage | None = None
+        """The answer after which pi has nothing to do, unless it begins another turn."""
         self._compactions: list[object] = []
         """What came of each time that the conversation was shortened."""
 
@@ -139,8 +145,10 @@ class PiDriver:
                 return self._tools.gave(line)
             case AgentStart():
                 self._failed = None
+            case TurnStart():
+                self._last = None
             case TurnStop(message):
-                return self._answers.count(message) if message.role == "assistant" else ()
+                return self._turn_stopped(message)
             case AgentEnd():
                 return self._agent_ended(line)
             case RetryStart() | RetryEnd() | CompactionEnd():
@@ -162,6 +170,24 @@ class PiDriver:
             return ()
         self._model = message.model_name
         return self._answers.tell(message)
+
+    def _turn_stopped(self, message: PiMessage) -> Sequence[Said]:
+        if message.role != "assistant":
+            return ()
+        used = self._answers.count(message)
+        if message.stop_reason not in _LAST:
+            return used
+        # What says that this was the last turn repeats all of them, and may be too long to be read.
+        self._last = message
+        return [*used, Send(json_line({"id": _OVER, "type": "get_state"}))]
+
+    def _is_idle(self, id: str, state: State) -> Sequence[Said]:
+        """End the turn if pi waits, and nothing else says so. Its lines may be late: ask twice."""
+        if self._last is None or self._is_over or state.is_streaming or state.is_compacting:
+            return ()
+        if id == _OVER:
+            return [Send(json_line({"id": _SURELY, "type": "get_state"}))]
+        return [*self._cut_off(), ending_by(self._last).told]
 
     def _taken(self, text: str) -> Sequence[Said]:
         for steer in self._steers:
@@ -213,6 +239,8 @@ class PiDriver:
         if response.command != "get_state":
             return ()
         state = response.state
+        if response.id in (_OVER, _SURELY):
+            return self._is_idle(response.id, state)
         if response.id == _VERDICT:
             return () if state.is_compacting else self._verdict()
         model = f"{state.model.provider}:{state.model.id}" if state.model else None

@@ -35,9 +35,9 @@ def ending_of(end: AgentEnd) -> Ending:
     """Return how the turn ended. Only its last answer is read, whatever else is in there."""
     try:
         last = _last_answer(end)
-        return _nothing_told("no answer") if last is None else _ending_by(last)
     except (msgspec.DecodeError, RecursionError) as exc:
         return _nothing_told(f"an answer that cannot be read ({exc})")
+    return _nothing_told("no answer") if last is None else ending_by(last)
 
 
 def _last_answer(end: AgentEnd) -> PiMessage | None:
@@ -47,10 +47,11 @@ def _last_answer(end: AgentEnd) -> PiMessage | None:
     return None
 
 
-def _ending_by(last: PiMessage) -> Ending:
+def ending_by(last: PiMessage) -> Ending:
+    """Return how a turn ended whose *last* answer that is."""
     match last.stop_reason:
         case "stop":
-            return Ending(TurnEnd(last.text), last.moment)
+            return _told_by(last)
         case "error":
             return Ending(_failure(last), last.moment, may_be_tried_again=True)
         case "length":
@@ -60,6 +61,13 @@ def _ending_by(last: PiMessage) -> Ending:
         case reason:
             return _nothing_told(reason or "no reason")
     return Ending(TurnFailed(kind, how), last.moment)
+
+
+def _told_by(last: PiMessage) -> Ending:
+    try:
+        return Ending(TurnEnd(last.text), last.moment)
+    except (msgspec.DecodeError, RecursionError) as exc:
+        return _nothing_told(f"an answer that cannot be read ({exc})")
 
 
 def _failure(last: PiMessage) -> TurnFailed:

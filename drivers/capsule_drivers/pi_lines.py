@@ -117,6 +117,7 @@ class State(Struct, frozen=True, rename="camel"):
 
     session_id: str = ""
     model: Model | None = None
+    is_streaming: bool = True
     is_compacting: bool = False
 
 
