@@ -61,6 +61,7 @@ _VERDICT, _OVER, _SURELY = "capsule-verdict", "capsule-over", "capsule-surely"
 _LAST = ("stop", "length", "aborted")
 """Why an answer ended after which no tool is used and nothing tried again."""
 _ANSWER = b'{"type":"message_end","message":{"role":"assistant"'
+_SHORTENED = b'{"type":"compaction_end"'
 _DIALOGS = ("select", "confirm", "input", "editor")
 
 
@@ -107,6 +108,8 @@ class PiDriver:
                 said.append(unread(line, exc))
                 if line.startswith(_ANSWER):  # unknown is not free
                     said += self._answers.broken_off(self._model) or [Usage(self._model)]
+                elif line.startswith(_SHORTENED):
+                    said.append(Usage(self._model))
         return said
 
     def interrupt(self) -> Send | None:

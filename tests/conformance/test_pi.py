@@ -288,6 +288,12 @@ def test_a_shortening_that_is_told_twice_counts_once() -> None:
     assert said == [Usage("unknown:unknown", call_id="compaction-1")]
 
 
+def test_a_shortening_that_cannot_be_read_is_a_call_all_the_same() -> None:
+    said = PiDriver().receive(b'{"type":"compaction_end","result":{"summ\n')
+
+    assert [type(one) for one in said] == [Note, Usage]
+
+
 def test_writes_for_an_hour_are_unknown_where_they_are_asked_for() -> None:
     driver = PiDriver()
     driver.launch(request_of(PiDriver, env={**KEY, "PI_CACHE_RETENTION": "long"}))
