@@ -11,7 +11,8 @@ from capsule_runtime.cli.detaching import leave_running
 from capsule_runtime.cli.inputs import STDIN, MessageReader, parse_variables
 from capsule_runtime.cli.log_lines import FORMATS, LEVELS, LogWishes
 from capsule_runtime.cli.options import (
-    MOST,
+    AMOUNT,
+    Amount,
     format_option,
     not_empty,
     to_absolute,
@@ -21,7 +22,7 @@ from capsule_runtime.cli.options import (
 )
 from capsule_runtime.cli.outline import outline
 from capsule_runtime.cli.output import write_json, write_stdout
-from capsule_runtime.cli.result import find_result_path
+from capsule_runtime.cli.result import find_result_path, refusals_kept
 from capsule_runtime.cli.running import Wishes, run_here
 from capsule_runtime.cli.words import check_words
 from capsule_runtime.core.ceilings import Ceilings
@@ -77,9 +78,6 @@ class _RunCommand(click.Command):
         return [*super().collect_usage_pieces(ctx), "[-- WORD...]"]
 
 
-_AMOUNT = click.IntRange(0, MOST)
-
-
 @click.command(
     "run",
     cls=_RunCommand,
@@ -119,7 +117,7 @@ _AMOUNT = click.IntRange(0, MOST)
 )
 @click.option(
     "--processes",
-    type=click.IntRange(min=1),
+    type=Amount(min=1),
     metavar="N",
     help="Let it have no more processes and threads.",
 )
@@ -173,11 +171,11 @@ _AMOUNT = click.IntRange(0, MOST)
 @click.option(
     "--max-usd", callback=to_microusd, metavar="USD", help="Stop once it cost this much, like 1.50."
 )
-@click.option("--max-tokens", type=_AMOUNT, metavar="N", help="Stop once it used so many tokens.")
+@click.option("--max-tokens", type=AMOUNT, metavar="N", help="Stop once it used so many tokens.")
 @click.option(
-    "--max-turns", type=_AMOUNT, metavar="N", help="Stop when the model answers more often."
+    "--max-turns", type=AMOUNT, metavar="N", help="Stop when the model answers more often."
 )
-@click.option("--max-tool-calls", type=_AMOUNT, metavar="N", help="Stop when it calls more tools.")
+@click.option("--max-tool-calls", type=AMOUNT, metavar="N", help="Stop when it calls more tools.")
 @click.option(
     "--on-unmetered",
     type=click.Choice(["refuse", "allow"]),
@@ -212,16 +210,17 @@ def run_command(ctx: click.Context, /, **options: Any) -> int:
     """
     given = _without_capsule(_Given(**options))
     _check(ctx, given)
-    request = _request(given, ctx.meta["harness_words"])
     if given.explain:
-        plan = plan_run(request)
+        plan = plan_run(_request(given, ctx.meta["harness_words"]))
         write_json(plan) if given.as_json else write_stdout(outline(plan))
         return 0
     result = find_result_path(given.result) if given.result else None
-    if os.isatty(0) and os.isatty(2):
-        from capsule_runtime.cli.trusting import offer_trust  # most runs have nobody to ask
+    with refusals_kept(result):
+        request = _request(given, ctx.meta["harness_words"])
+        if os.isatty(0) and os.isatty(2):
+            from capsule_runtime.cli.trusting import offer_trust  # most runs have nobody to ask
 
-        offer_trust(request)
+            offer_trust(request)
     log = LogWishes(given.log_level, given.log_format) if given.log_level else None
     wishes = Wishes(given.format, given.wait, result, log)
     return leave_running(request, wishes) if given.detach else run_here(request, wishes)
