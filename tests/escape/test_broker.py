@@ -6,6 +6,7 @@ import errno
 import json
 import os
 import shutil
+import signal
 import socket
 import stat
 import subprocess
@@ -19,6 +20,7 @@ from msgspec import convert
 
 from capsule_runtime.core.mediation import Endpoint
 from capsule_runtime.core.syscalls import NUMBERS, known_machine
+from capsule_runtime.host import landlock
 from capsule_runtime.host.broker import Dial, Verdict, dial_address
 from capsule_runtime.host.filtering import find_filtering
 from capsule_runtime.host.own_listener import OwnListener
@@ -268,6 +270,47 @@ async def test_an_address_that_is_rewritten_meanwhile_leads_nowhere_else(
     assert server.served() == [b"hello"] * found["done"]
 
 
+SIGNALS = f"""{NAMED}
+import signal
+caught = []
+signal.signal(signal.SIGALRM, lambda *_: caught.append(1))
+signal.siginterrupt(signal.SIGALRM, False)
+signal.setitimer(signal.ITIMER_REAL, 0.0005, 0.0005)
+told = []
+for _ in range(200):
+    with socket.socket() as ours:
+        told.append(named(ours.connect, ("127.0.0.1", 8999)))
+        ours.send(b"hello")
+signal.setitimer(signal.ITIMER_REAL, 0)
+print(json.dumps([told.count("done"), len(caught) > 10]))
+"""
+
+
+async def test_signals_make_no_call_twice(place: Place, server: Server) -> None:
+    """Those of Go, which interrupts its own threads all the time; its calls start again."""
+    told = await place.tells(SIGNALS, endpoints=server.endpoints)
+
+    assert told == [200, True]
+    assert server.served() == [b"hello"] * 200
+
+
+THREADS = f"""{NAMED}
+from concurrent.futures import ThreadPoolExecutor
+def connect(_):
+    with socket.socket() as ours:
+        told = named(ours.connect, ("127.0.0.1", 8999))
+        ours.send(b"hello")
+        return told
+with ThreadPoolExecutor(16) as threads:
+    print(json.dumps(list(threads.map(connect, range(320))).count("done")))
+"""
+
+
+async def test_many_threads_are_served_each_its_own(place: Place, server: Server) -> None:
+    assert await place.tells(THREADS, endpoints=server.endpoints) == 320
+    assert server.served() == [b"hello"] * 320
+
+
 FLOOD = """
 import socket, time
 def flood(count):
@@ -316,15 +359,29 @@ async def test_a_flood_of_calls_costs_nothing_that_stays(place: Place) -> None:
     assert place.verdicts == [Verdict(Endpoint("10.0.0.1", 80), errno.EACCES)] * 2
 
 
-async def test_a_broker_ends_with_its_run_also_when_that_is_killed(place: Place) -> None:
-    async with place.started(
-        python(), "-c", "print(flush=True); import time; time.sleep(999)"
-    ) as run:
+ENDLESS = """
+import os, socket, threading
+def flood():
+    while True:
+        socket.socket().connect_ex(("10.0.0.1", 80))
+for _ in range(4):
+    threading.Thread(target=flood).start()
+    os.fork()
+print(flush=True)
+"""
+
+
+async def test_a_broker_ends_with_its_run_also_when_that_is_killed_in_its_calls(
+    place: Place,
+) -> None:
+    async with place.started(python(), "-c", ENDLESS) as run:
         assert run.stdout is not None
-        await run.stdout.receive()
+        said = b""
+        while said.count(b"\n") < 16:
+            said += await run.stdout.receive()
         assert not place.ended.is_set()
 
-        run.kill()
+        os.killpg(run.pid, signal.SIGKILL)
         with anyio.fail_after(PATIENCE_SECONDS):
             await place.ended.wait()
 
@@ -503,6 +560,27 @@ def test_without_a_broker_it_would(place: Place) -> None:
 
     assert json.loads(told.stdout).count("done") > 20
     assert stat.S_IMODE(target.stat().st_mode) == 0o777
+
+
+WALLED = f"""{NAMED}
+told = [named(open, sys.argv[1]), named(os.stat, sys.argv[1]), named(os.chmod, sys.argv[1], 0o777)]
+open("file", "w").close()
+told += [named(os.chmod, "file", 0o601), oct(os.stat("file").st_mode & 0o777)]
+told += [named(socket.socket().connect, ("127.0.0.1", 8999))]
+print(json.dumps(told))
+"""
+
+
+async def test_behind_landlock_nothing_changes_for_the_broker(place: Place, server: Server) -> None:
+    abi = landlock.version()
+    if abi < 1:
+        pytest.skip(f"there is no Landlock: {os.strerror(-abi)}")
+    target = place.file("file", place.outside)
+    place.behind_landlock = True
+
+    told = await place.tells(WALLED, str(target), endpoints=server.endpoints)
+
+    assert told == ["EACCES", "done", "EPERM", "done", "0o601", "done"]
 
 
 SWAP = f"""{NAMED}
