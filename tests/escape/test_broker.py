@@ -19,6 +19,7 @@ import pytest
 from msgspec import convert
 
 from capsule_runtime.core.mediation import Endpoint
+from capsule_runtime.core.seccomp import NOTIFIED
 from capsule_runtime.core.syscalls import NUMBERS, known_machine
 from capsule_runtime.host import landlock
 from capsule_runtime.host.broker import Dial, Verdict, dial_address
@@ -311,6 +312,32 @@ async def test_many_threads_are_served_each_its_own(place: Place, server: Server
     assert server.served() == [b"hello"] * 320
 
 
+NONSENSE = f"""{NAMED}
+import random
+chance = random.Random(sys.argv[1])
+numbers = list(json.loads(sys.argv[2]).values())
+room = ctypes.create_string_buffer(8192)
+place = ctypes.addressof(room)
+with socket.socket() as ours:
+    odd = [0, 1, 3, 16, ours.fileno(), 2**31, 2**32 - 100, 2**64 - 100, 2**64 - 1, place, place + 8190]
+    for _ in range(3000):
+        room.raw = chance.choice([bytes(8192), b"/" * 8192, chance.randbytes(8192)])
+        room.raw = chance.choice([b"\\2\\0", b"file\\0", b"user.a\\0", b"."]) + room.raw[8:]
+        call(chance.choice(numbers), *[chance.choice([*odd, chance.getrandbits(64)]) for _ in range(6)])
+with socket.socket() as ours:
+    print(json.dumps(named(ours.connect, ("127.0.0.1", 8999))))
+"""
+
+
+@pytest.mark.parametrize("chance", ["a", "b"])
+async def test_no_nonsense_ends_the_broker(place: Place, server: Server, chance: str) -> None:
+    numbers = {call: TABLE[call] for call in NOTIFIED if call in TABLE}
+
+    told = await place.tells(NONSENSE, chance, json.dumps(numbers), endpoints=server.endpoints)
+
+    assert told == "done"
+
+
 FLOOD = """
 import socket, time
 def flood(count):
@@ -482,6 +509,7 @@ os.symlink("../outside/file", "near")
 folder = os.open(outside, os.O_RDONLY)
 file = os.open(target, os.O_RDONLY)
 held = os.open(target, os.O_PATH)
+neither = os.open(target, 3)
 here = os.open(".", os.O_PATH)
 ways = [
     lambda: os.chmod(target, 0o777),
@@ -499,6 +527,7 @@ ways = [
     lambda: os.chmod("/proc/self/fd/%d/file" % folder, 0o777),
     lambda: os.fchmod(file, 0o777),
     lambda: os.fchmod(held, 0o777),
+    lambda: os.fchmod(neither, 0o777),
     lambda: os.fchmod(folder, 0o777),
     lambda: os.chown(target, -1, os.getgid()),
     lambda: os.fchown(file, -1, os.getgid()),
@@ -564,6 +593,7 @@ def test_without_a_broker_it_would(place: Place) -> None:
 
 WALLED = f"""{NAMED}
 told = [named(open, sys.argv[1]), named(os.stat, sys.argv[1]), named(os.chmod, sys.argv[1], 0o777)]
+told += [named(lambda: os.fchmod(os.open(sys.argv[1], 3), 0o777))]
 open("file", "w").close()
 told += [named(os.chmod, "file", 0o601), oct(os.stat("file").st_mode & 0o777)]
 told += [named(socket.socket().connect, ("127.0.0.1", 8999))]
@@ -580,7 +610,8 @@ async def test_behind_landlock_nothing_changes_for_the_broker(place: Place, serv
 
     told = await place.tells(WALLED, str(target), endpoints=server.endpoints)
 
-    assert told == ["EACCES", "done", "EPERM", "done", "0o601", "done"]
+    assert told == ["EACCES", "done", "EPERM", "EPERM", "done", "0o601", "done"]
+    assert stat.S_IMODE(target.stat().st_mode) == 0o600
 
 
 SWAP = f"""{NAMED}

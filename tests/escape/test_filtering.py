@@ -41,7 +41,7 @@ def kernel_without(bits: int, error: int) -> bytes:
             bpf.Mark("refused"),
             *judged,
         ]
-    steps = [
+    steps: list[bpf.Step] = [
         bpf.Load(bpf.NUMBER),
         bpf.Jump("equal", SECCOMP[os.uname().machine], no="other"),
         *judged,
@@ -82,7 +82,7 @@ def test_a_kernel_where_somebody_else_is_told_already() -> None:
 
 def test_a_kernel_that_reaches_no_file_beneath_a_folder() -> None:
     """As it is behind old filters of others, which do not know the call that does it."""
-    openat2 = [
+    openat2: list[bpf.Step] = [
         bpf.Load(bpf.NUMBER),
         bpf.Jump("equal", 437, no="other"),
         bpf.Return(0x00050000 | errno.EPERM),
@@ -97,7 +97,7 @@ def test_a_kernel_that_reaches_no_file_beneath_a_folder() -> None:
 
 
 def test_a_kernel_that_ends_whoever_asks() -> None:
-    steps = [
+    steps: list[bpf.Step] = [
         bpf.Load(bpf.NUMBER),
         bpf.Jump("equal", SECCOMP[os.uname().machine], no="other"),
         bpf.Return(KILL),

@@ -108,7 +108,7 @@ class Broker:
         self._machine: Machine = known_machine(os.uname().machine)
 
     def close(self) -> None:
-        """Serve no more: what the harness still asks for answers ENOSYS."""
+        """Serve no more; `serve` has ended. What the harness still asks for answers ENOSYS."""
         self._calls.close()
         self._roots.close()
 
