@@ -23,8 +23,10 @@ from capsule_runtime.core.seccomp import NOTIFIED
 from capsule_runtime.core.syscalls import NUMBERS, known_machine
 from capsule_runtime.host import landlock
 from capsule_runtime.host.broker import Dial, Verdict, dial_address
+from capsule_runtime.host.caller import may_read_everything
 from capsule_runtime.host.filtering import find_filtering
 from capsule_runtime.host.own_listener import OwnListener
+from support.capabilities import lowered
 from support.filtered import RAW_CALLS
 from support.mediated import PATIENCE_SECONDS, Place, open_place, python
 
@@ -86,10 +88,10 @@ def server() -> Iterator[Server]:
 GREET = f"""{NAMED}
 ours = socket.socket()
 os.set_inheritable(ours.fileno(), len(sys.argv) > 1)
-before = os.get_inheritable(ours.fileno()), ours.getblocking()
+before = os.get_inheritable(ours.fileno()), os.get_blocking(ours.fileno())
 ours.connect(("127.0.0.1", 8999))
 ours.sendall(b"hello")
-after = os.get_inheritable(ours.fileno()), ours.getblocking()
+after = os.get_inheritable(ours.fileno()), os.get_blocking(ours.fileno())
 print(json.dumps([before == after, named(ours.connect, ("127.0.0.1", 8999))]))
 """
 
@@ -147,6 +149,29 @@ async def test_node_reaches_what_it_was_given(place: Place, server: Server) -> N
 
     assert (status, complaint) == (0, "")
     assert server.served() == [b"hello"]
+
+
+@pytest.fixture
+def without_ptrace() -> Iterator[None]:
+    """Be root as it is in a container: he may not look into processes of others."""
+    if os.geteuid() != 0:
+        pytest.skip("only root could look into processes of others")
+    with lowered(1 << 19):
+        may_read_everything.cache_clear()
+        yield
+    may_read_everything.cache_clear()
+
+
+async def test_root_of_a_container_serves_a_run(
+    place: Place, server: Server, without_ptrace: None
+) -> None:
+    told = await place.tells(GREET, endpoints=server.endpoints)
+    file = place.file("file")
+    changed = await place.tells("import os; os.chmod('file', 0o604); print(json.dumps('done'))")
+
+    assert not may_read_everything()
+    assert (told, changed) == ([True, "EISCONN"], "done")
+    assert stat.S_IMODE(file.stat().st_mode) == 0o604
 
 
 STRAY = f"""{NAMED}
@@ -336,6 +361,23 @@ async def test_no_nonsense_ends_the_broker(place: Place, server: Server, chance:
     told = await place.tells(NONSENSE, chance, json.dumps(numbers), endpoints=server.endpoints)
 
     assert told == "done"
+
+
+MANY = """
+import socket
+for port in range(1, 151):
+    with socket.socket() as ours:
+        ours.connect_ex(("10.0.0.1", port))
+        ours.connect_ex(("10.0.0.1", port))
+print(json.dumps("done"))
+"""
+
+
+async def test_what_a_run_wanted_is_told_once_and_not_without_end(place: Place) -> None:
+    await place.tells(MANY)
+
+    ports = [verdict.endpoint.port for verdict in place.verdicts]
+    assert ports == list(range(1, 101))
 
 
 FLOOD = """
@@ -528,6 +570,7 @@ ways = [
     lambda: os.fchmod(file, 0o777),
     lambda: os.fchmod(held, 0o777),
     lambda: os.fchmod(neither, 0o777),
+    lambda: os.fchmod(os.openpty()[1], 0o777),
     lambda: os.fchmod(folder, 0o777),
     lambda: os.chown(target, -1, os.getgid()),
     lambda: os.fchown(file, -1, os.getgid()),
@@ -615,7 +658,7 @@ async def test_behind_landlock_nothing_changes_for_the_broker(place: Place, serv
 
 
 SWAP = f"""{NAMED}
-import threading
+import threading, time
 os.mkdir("d"); os.mkdir("e")
 open("d/file", "w").close()
 os.symlink(sys.argv[1], "link")
@@ -626,8 +669,8 @@ def swap():
         libc.renameat2(-100, b"d", -100, b"link", 2)
 thread = threading.Thread(target=swap)
 thread.start()
-found = {{}}
-for _ in range(2000):
+found, until = {{}}, time.monotonic() + 30
+while (len(found) < 2 or sum(found.values()) < 2000) and time.monotonic() < until:
     told = named(os.chmod, "d/file", 0o777)
     found[told] = found.get(told, 0) + 1
 ended = True
@@ -645,6 +688,52 @@ async def test_a_folder_that_is_swapped_for_a_link_meanwhile_leads_nowhere(place
     found = convert(told, dict[str, int])
     assert found["done"] > 0 and found["EPERM"] > 0
     assert known(target) == before
+
+
+EXCHANGE = f"""{NAMED}
+import threading, time
+own = os.open("own", os.O_CREAT | os.O_RDWR, 0o600)
+foreign = os.open(sys.argv[1], os.O_RDONLY)
+number = os.dup(own)
+ended = False
+def exchange():
+    while not ended:
+        os.dup2(foreign, number)
+        os.dup2(own, number)
+thread = threading.Thread(target=exchange)
+thread.start()
+found, until = {{}}, time.monotonic() + 30
+while (len(found) < 2 or sum(found.values()) < 3000) and time.monotonic() < until:
+    told = named(os.fchmod, number, 0o777)
+    found[told] = found.get(told, 0) + 1
+ended = True
+thread.join()
+print(json.dumps(found))
+"""
+
+
+async def test_a_descriptor_that_is_exchanged_meanwhile_changes_nothing_else(place: Place) -> None:
+    target = place.file("file", place.outside)
+    before = known(target)
+
+    told = await place.tells(EXCHANGE, str(target))
+
+    found = convert(told, dict[str, int])
+    assert found["done"] > 0 and found["EPERM"] > 0
+    assert known(target) == before
+
+
+NAMESAKE = f"""{NAMED}
+open("file", "w").close()
+gone = os.open("file", os.O_RDONLY)
+os.unlink("file")
+os.close(os.open("file (deleted)", os.O_CREAT, 0o600))
+print(json.dumps([named(os.fchmod, gone, 0o777), oct(os.stat("file (deleted)").st_mode & 0o777)]))
+"""
+
+
+async def test_a_file_that_is_gone_is_not_taken_for_its_namesake(place: Place) -> None:
+    assert await place.tells(NAMESAKE) == ["EPERM", "0o600"]
 
 
 AS_ITSELF = f"""{NAMED}
