@@ -37,7 +37,7 @@ from capsule_runtime.core.notices import (
     read_notice,
     understand,
 )
-from capsule_runtime.core.syscalls import Machine, known_machine
+from capsule_runtime.core.syscalls import MachineName, known_machine
 from capsule_runtime.host.caller import Caller, may_read_everything
 from capsule_runtime.host.metadata import (
     Identity,
@@ -105,7 +105,7 @@ class Broker:
         self._tell = tell
         self._told: set[Verdict] = set()
         self._connected: OrderedDict[int, None] = OrderedDict()
-        self._machine: Machine = known_machine(os.uname().machine)
+        self._machine: MachineName = known_machine(os.uname().machine)
 
     def close(self) -> None:
         """Serve no more; `serve` has ended. What the harness still asks for answers ENOSYS."""
