@@ -329,6 +329,29 @@ def test_what_is_no_grant(command: Asking, word: str) -> None:
     assert command.go(env={"CAPSULE_GRANT": word}).err.startswith("error[E-USE-032]: CAPSULE_GRANT")
 
 
+@pytest.mark.parametrize(
+    ("host", "why"),
+    [
+        ("api.*.org", "a * elsewhere than in one leading *."),
+        ("*.org", "at least two names"),
+        ("example.org:65536", "from 1 to 65535"),
+        ("2606:4700::1", "in brackets"),
+        ("127.0.0.1", "no capsule reaches that address: it is loopback"),
+        ("169.254.169.254", "it is the metadata of a cloud"),
+        ("https://example.org", "only http:// may stand before it"),
+    ],
+)
+def test_a_host_that_no_grant_opens_is_told_why_and_how_hosts_are_written(
+    command: Asking, host: str, why: str
+) -> None:
+    done = command.go("--grant", f"host={host}")
+
+    assert done.status == 2
+    assert done.err.startswith("error[E-USE-032]: --grant: ")
+    assert why in done.err
+    assert "--grant host=10.1.2.3" in done.err
+
+
 def test_an_open_quote_in_the_environment(command: Asking) -> None:
     done = command.go(env={"CAPSULE_GRANT": "'read=/a"})
 
