@@ -65,6 +65,8 @@ class Standing:
     """Everything that is asked for, and where it is granted; None where nobody does."""
     floor: Tier
     """The weakest tier that will do."""
+    is_named: bool = False
+    """Whether the caller named a tier: then it is that one, also where a stronger one can be had."""
     digest: Digest | None = None
     """Of the capsule's folder; None when it asks for nothing."""
     trusted: Trust | None = None
@@ -115,14 +117,14 @@ def standing_of(
     asked = asked_by(capsule, floors, state)
     floor = floor_of(wanted, floors)
     if not asked:
-        return Standing({}, floor)
+        return Standing({}, floor, bool(floors))
     from capsule_runtime.host.capsule_digest import digest_of  # most capsules ask for nothing
     from capsule_runtime.host.trust_file import load_trust
 
     digest, trusted = digest_of(capsule.folder), load_trust(state, capsule.folder)
     if trusted and trusted.digest == digest.text:
         sources[f"trusted {trusted.at}"] = trusted.asks
-    return Standing(granted_by(asked, sources), floor, digest, trusted)
+    return Standing(granted_by(asked, sources), floor, bool(floors), digest, trusted)
 
 
 def on_permission(of_capsule: Wish | None, of_run: Wish | None) -> Policy:

@@ -38,6 +38,7 @@ from capsule_runtime.host.locks import remove_if_free, try_take
 from capsule_runtime.host.machine import find_machine
 from capsule_runtime.host.process import open_warden
 from capsule_runtime.host.resource_watch import ResourceWatch
+from capsule_runtime.host.run_users import run_users
 from capsule_runtime.host.shared import Host
 from capsule_runtime.host.state import default_state, doorbell, places_of, warden_door, warden_lock
 from capsule_runtime.host.store import open_store
@@ -118,9 +119,18 @@ class Supervisor:
             memory=context.memory,
             limits=ready.limits,
         )
-        launch = plan_launch(ready.capsule, places, task)
+        shell = ready.shell
+        if shell.needs_user:
+            shell = shell.of_user(run_users().lease())
+        launch = plan_launch(ready.capsule, shell.seen(places), task)
         walls = walls_of(
-            ready.capsule, places, launch, ready.limits, state=state_folder, grants=ready.grants
+            ready.capsule,
+            places,
+            launch,
+            ready.limits,
+            state=state_folder,
+            grants=ready.grants,
+            shell=shell,
         )
         launch = replace(launch, walls=walls)
         ledger = Ledger(ready.terms.ceilings, prices)

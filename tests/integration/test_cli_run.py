@@ -282,9 +282,23 @@ def test_what_the_harness_says_that_it_cost_stands_beside_our_account(command: C
     result = json.loads((command.folder / "result.json").read_text())
     shown = command("show", "@last").out
 
-    assert result["harness_microusd"] == 130_000
+    assert (result["harness_microusd"], result["harness_is_partial"]) == (130_000, False)
     assert result["cost"]["least_microusd"] == 0
     assert re.search(r"the harness says +\$0\.13", shown)
+
+
+def test_a_harness_that_tells_dollars_of_some_calls_says_the_least_that_it_cost(
+    command: Command,
+) -> None:
+    untold = '{"type":"usage","model":"mock:model-1","input_tokens":9,"call_id":"a"}'
+    told = untold.replace('"a"', '"b","cost_usd":0.13')
+    done = command.run(f"echo '{untold}'\necho '{told}'\n{HELLO}", "--result", "result.json")
+    result = json.loads((command.folder / "result.json").read_text())
+    shown = command("show", "@last").out
+
+    assert (result["harness_microusd"], result["harness_is_partial"]) == (130_000, True)
+    assert re.search(r"the harness says +≥ \$0\.13", shown)
+    assert done.err.splitlines()[-1].endswith("the harness says ≥ $0.13")
 
 
 def test_only_regular_files_of_the_run_are_listed(command: Command) -> None:
@@ -469,7 +483,7 @@ def test_both_streams_on_one_pipe_keep_their_order(command: Command) -> None:
 
 
 def test_containment_that_cannot_be_had_is_refused(command: Command) -> None:
-    done = command("run", command.capsule(HELLO), "--task", "go", "--containment", "sealed")
+    done = command("run", command.capsule(HELLO), "--task", "go", "--containment", "scoped")
 
     assert done.status == 6
     assert done.err.startswith("error[E-CAP-001]: ")

@@ -380,6 +380,26 @@ def test_replay_prints_the_frames_of_a_recording(command: Command) -> None:
     assert done.frames[-1]["response"] == "a"
 
 
+@pytest.mark.parametrize("format", ["events", "frames"])
+def test_replay_of_what_another_harness_wrote_is_an_error(command: Command, format: str) -> None:
+    stdin = b'{"method":"turn/started"}\n{"type":"usage","input_tokens":"x"}\nwords\n'
+
+    done = command("replay", "--driver", "jsonl", "-", "--format", format, stdin=stdin)
+
+    assert done.status == 2
+    assert "error[E-USE-038]: no line of - is an event to the driver 'jsonl'" in done.err
+    assert "hint: Name the driver of the harness that wrote it: acp, claude-code, codex" in done.err
+    assert done.out
+
+
+@pytest.mark.parametrize("stdin", [b"", b" \n\n"])
+def test_replay_of_nothing_tells_how_it_ended(command: Command, stdin: bytes) -> None:
+    done = command("replay", "--driver", "jsonl", "-", "--exit", "1", stdin=stdin)
+
+    assert done.status == 0
+    assert '"turn-failed"' in done.out
+
+
 def test_replay_knows_how_the_harness_ended(command: Command) -> None:
     done = command("replay", "--driver", "jsonl", "-", "--exit", "-9", stdin=RECORDED[:33])
 

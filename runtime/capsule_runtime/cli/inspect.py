@@ -20,7 +20,7 @@ from capsule_runtime.core.containment import in_one_line
 from capsule_runtime.core.egress_facts import EgressSummary, Reached
 from capsule_runtime.core.index import IndexRow
 from capsule_runtime.core.log import Steer
-from capsule_runtime.core.money import show_usd
+from capsule_runtime.core.money import show_told
 from capsule_runtime.core.units import show_duration, show_size
 from capsule_runtime.errors import CapsuleError
 from capsule_runtime.runs import Runs, open_runs
@@ -169,7 +169,8 @@ def _page(result: Result, task: str) -> Shown:
     if result.out_is_cut:
         files.append("and what is not listed: too many files, too deep, or not to be read")
     ended = seconds_of(result.ended_at) if result.ended_at else time.time()
-    told = result.harness_microusd
+    told, is_partial = result.harness_microusd, result.harness_is_partial
+    says = None if told is None else show_told(told, is_partial=is_partial)
     page = {
         "run": result.run,
         "state": result.state,
@@ -196,7 +197,7 @@ def _page(result: Result, task: str) -> Shown:
         "model calls": result.steps,
         "tokens": result.tokens,
         "cost": result.cost.shown if result.cost else "—",
-        "the harness says": None if told is None else show_usd(told),
+        "the harness says": says,
         "ledger": result.ledger,
         "spend": result.spend,
         "ceilings": result.ceilings.shown if result.ceilings else None,

@@ -75,6 +75,8 @@ class Result(Struct, frozen=True):
     """Null when none was."""
     harness_microusd: int | None
     """What the harness itself says that it cost; null when it says nothing. No ceiling counts it."""
+    harness_is_partial: bool
+    """Whether that is the least: of some calls it said nothing."""
     ledger: str | None
     """Where the account comes from."""
     spend: Spend | None
@@ -123,7 +125,8 @@ def result_of(record: Record, out_folder: Path, prices: PriceTable | None) -> Re
         tokens=record.tokens,
         steps=len(record.usage.calls),
         cost=shown_cost(record.usage.calls, prices) if prices else None,
-        harness_microusd=record.told_dollars.microusd,
+        harness_microusd=record.told_dollars.sum.microusd,
+        harness_is_partial=record.told_dollars.sum.is_partial,
         ledger=attempt.ledger if attempt else None,
         spend=attempt.spend if attempt else None,
         ceilings=attempt.ceilings if attempt else None,

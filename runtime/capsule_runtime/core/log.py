@@ -20,7 +20,7 @@ from capsule_runtime.core.egress_facts import EgressFold
 from capsule_runtime.core.journal import Position
 from capsule_runtime.core.ledger import Settled
 from capsule_runtime.core.outcome import OUTCOME_OF, Outcome, Reason
-from capsule_runtime.core.told_dollars import ToldDollars
+from capsule_runtime.core.told_dollars import ToldDollars, ToldPart
 from capsule_runtime.core.turns import Turns
 from capsule_runtime.core.usage import UsageFold
 from capsule_runtime.events import (
@@ -49,9 +49,10 @@ def decode_entries(body: bytes) -> list[Frame | facts.Fact]:
     ]
 
 
-def dated_calls(bodies: Iterable[bytes]) -> list[tuple[str, CallUsage]]:
-    """Return the model calls of a whole log, each with the instant it was first heard of."""
+def dated_usage(bodies: Iterable[bytes]) -> list[tuple[str, CallUsage | ToldPart]]:
+    """Return the model calls of a whole log and what was told of their dollars, with instants."""
     fold, dates, attempts = UsageFold(), list[str](), 0
+    dollars, told_at = ToldDollars(), list[str]()
     for body in bodies:
         for line in body.splitlines():
             # Nearly all lines are something else, and are not worth decoding.
@@ -62,12 +63,16 @@ def dated_calls(bodies: Iterable[bytes]) -> list[tuple[str, CallUsage]]:
                     attempts += 1
                     if attempts > 1:
                         fold.next_attempt()
+                        dollars.next_attempt()
                 case facts.Said(at=at, event=Usage() as report):
                     if fold.apply(report) == len(dates):
                         dates.append(at)
+                    dollars.apply(report)
+                    told_at += [at] * (len(dollars.parts) - len(told_at))
                 case _:
                     pass
-    return list(zip(dates, fold.calls, strict=True))
+    calls = zip(dates, fold.calls, strict=True)
+    return [*calls, *zip(told_at, dollars.parts, strict=True)]
 
 
 @dataclass(slots=True)
