@@ -11,6 +11,7 @@ from pathlib import Path
 
 from msgspec.structs import replace as struct_replace
 
+from capsule_runtime.core.doors import DoorPlan
 from capsule_runtime.core.grants import Grants, Tier, is_beneath
 from capsule_runtime.core.namespaces import Namespaces
 from capsule_runtime.core.sandbox_plan import WallPlan, plan_walls
@@ -25,6 +26,7 @@ from capsule_runtime.host import namespaces
 from capsule_runtime.host.capsule import Capsule, Launch, Places
 from capsule_runtime.host.ground import ground_of
 from capsule_runtime.host.machine import find_machine
+from capsule_runtime.host.run_users import run_users
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,10 +49,34 @@ class Shell:
             workdir=Path(seen.workdir),
         )
 
+    def leased(self) -> Shell:
+        """Return the same with a user of its own, if nobody else may run here; see `release`.
+
+        Raises:
+            HostError: E-HOST-033, none is free.
+        """
+        return self.of_user(run_users().lease()) if self.needs_user else self
+
+    def release(self) -> None:
+        """Give back the user that was leased, of whom nothing is left."""
+        if self.sealing is not None and self.sealing.user is not None:
+            run_users().release(self.sealing.user)
+
     def of_user(self, user: int) -> Shell:
         """Return the same for a harness that becomes *user*."""
         assert self.sealing is not None
         return Shell(self.tier, struct_replace(self.sealing, user=user))
+
+    def with_doors(self, doors: DoorPlan) -> Shell:
+        """Return the same with the ways out that *doors* are; without a seal there are others."""
+        if self.sealing is None:
+            return self
+        return Shell(self.tier, struct_replace(self.sealing, doors=doors))
+
+    @property
+    def environment(self) -> dict[str, str]:
+        """Return the variables that lead programs to the doors."""
+        return self.sealing.doors.environment if self.sealing else {}
 
     @property
     def needs_user(self) -> bool:

@@ -15,7 +15,19 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from capsule_runtime import Activity, Event, Note, StatusFrame, TurnEnd, TurnFailed, Usage
+from capsule_runtime import (
+    Activity,
+    Event,
+    Note,
+    StatusFrame,
+    TextDelta,
+    ThinkingDelta,
+    TurnEnd,
+    TurnFailed,
+    Usage,
+)
+from capsule_runtime.core.calls import UsageTotal
+from capsule_runtime.core.usage import UsageFold
 from capsule_runtime.driver import driver_names
 from support.client import Client
 from support.player import chunks_of, exit_of, new_driver, play
@@ -39,9 +51,9 @@ NOISE = (
     b'{"type":\n',
     b"[" * 5000 + b"\n",
 )
-SAY_MORE_THAN_ONE_END = ("codex", "jsonl", "pi")
+SAY_MORE_THAN_ONE_END = ("jsonl",)
 """Drivers that pass on each end they hear of; the run takes the first."""
-HEAR_NOTHING_TWICE = ("claude-code", "mini-swe-agent", "qwen-code")
+HEAR_NOTHING_TWICE = ("claude-code", "mini-swe-agent", "pi", "qwen-code")
 """Drivers whose harness names its lines, or tells all at once."""
 Lines = list[bytes]
 
@@ -152,6 +164,35 @@ def heard_so_far(case: Path, lines: Lines) -> list[Event]:
     driver = new_driver(case.parent.name)
     said = driver.receive(b"".join(lines)) if lines else ()
     return [it for it in said if isinstance(it, Event) and not is_beside(it)]
+
+
+@pytest.mark.parametrize("case", [c for n in ("acp", "gemini", "opencode") for c in cases(n)])
+def test_a_line_that_comes_twice_is_counted_once(case: Path) -> None:
+    """Only fragments have no name of their own, so two that are equal are two."""
+    lines = list(lines_of(case))
+    whole = [event for event in heard(case, lines) if not is_fragment(event)]
+
+    for place in places(lines)[:-1]:
+        for behind in (place, len(lines)):
+            twice = [*lines[:behind], lines[place], *lines[behind:]]
+            again = [event for event in heard(case, twice) if not is_fragment(event)]
+
+            assert [*map(type, again)] == [*map(type, whole)], f"line {place + 1}"
+            assert total_of(again) == total_of(whole), f"line {place + 1}"
+
+
+def is_fragment(event: Event) -> bool:
+    """Tell whether *event* is a piece of words that are streamed."""
+    return isinstance(event, TextDelta | ThinkingDelta)
+
+
+def total_of(events: list[Event]) -> UsageTotal:
+    """Return what *events* say was used."""
+    fold = UsageFold()
+    for event in events:
+        if isinstance(event, Usage):
+            fold.apply(event)
+    return fold.total
 
 
 Mutation = Callable[[Lines, int, int], Lines]

@@ -10,7 +10,7 @@ import click
 
 from capsule_runtime.cli.failures import write_stderr
 from capsule_runtime.cli.glance import seconds_of
-from capsule_runtime.cli.options import MOST, json_option, run_argument
+from capsule_runtime.cli.options import MOST, Amount, json_option, run_argument
 from capsule_runtime.cli.outline import outline
 from capsule_runtime.cli.output import STDOUT, width_of, write_json, write_stdout
 from capsule_runtime.cli.printer import Shown, shown, shown_line
@@ -37,9 +37,7 @@ _WORDS_SHOWN = 60
 
 @click.command("ps", epilog="Example: capsule ps --all --json")
 @click.option("--all", "-a", "every", is_flag=True, help="Runs that have ended too.")
-@click.option(
-    "--limit", type=click.IntRange(1, MOST), default=_LIMIT, help=f"At most so many ({_LIMIT})."
-)
+@click.option("--limit", type=Amount(1, MOST), default=_LIMIT, help=f"At most so many ({_LIMIT}).")
 @json_option
 def ps_command(every: bool, limit: int, as_json: bool) -> int:
     """List the runs that are going on, newest first."""

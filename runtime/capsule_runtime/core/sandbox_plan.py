@@ -186,9 +186,23 @@ def _caveats(ground: Ground, machine: Machine) -> Iterator[str]:
         yield "the work directory belongs to another user: the harness may not be able to write it"
     open_places = [("the work directory", ground.workdir), *((one, one) for one in ground.shared)]
     for name, place in open_places:
-        for closed in (ground.state, *ground.credentials):
-            if is_beneath(closed, place):
-                yield f"{closed} lies in {name}, so it is open to the harness"
+        inside = [it for it in (ground.state, *ground.credentials) if is_beneath(it, place)]
+        if len(inside) == 1:
+            yield f"{inside[0]} lies in {name}, so it is open to the harness"
+        elif inside:
+            yield f"these lie in {name}, so they are open to the harness: {_by_folder(inside)}"
+
+
+def _by_folder(paths: Iterable[str]) -> str:
+    """Return *paths* in one line, those of one folder together, as a shell would take them."""
+    folders = dict[str, list[str]]()
+    for path in paths:
+        folder, _, name = path.rpartition("/")
+        folders.setdefault(folder, []).append(name)
+    return ", ".join(
+        f"{folder}/{{{','.join(names)}}}" if len(names) > 1 else f"{folder}/{names[0]}"
+        for folder, names in folders.items()
+    )
 
 
 def missing_walls(machine: Machine) -> Iterator[Missing]:

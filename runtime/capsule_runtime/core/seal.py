@@ -12,6 +12,7 @@ from collections.abc import Iterable, Iterator
 
 from msgspec import Struct
 
+from capsule_runtime.core.doors import NO_DOORS, DoorPlan
 from capsule_runtime.core.grants import Grants, is_beneath
 from capsule_runtime.core.namespaces import Namespaces
 from capsule_runtime.core.seen_places import SeenPlaces
@@ -52,8 +53,8 @@ class Seal(Struct, frozen=True):
     shift: Shift | None
     rules: tuple[tuple[str, str], ...]
     """What it may open, by the names inside."""
-    doors: tuple[int, ...] = ()
-    """Ports of its own loopback at which the supervisor serves it: the only ways out."""
+    doors: DoorPlan = NO_DOORS
+    """The only ways out."""
 
 
 class Sources(Struct, frozen=True):

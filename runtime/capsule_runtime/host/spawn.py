@@ -30,7 +30,13 @@ class Spawn:
         argv = [os.fsencode(argument) for argument in self.argv]
         walls = None if self.walls is None else _walls(self.walls)
         seal = self.walls.seal if self.walls else None
-        launch = (argv, env, os.fsencode(self.cwd), walls, seal.doors if seal else ())
+        launch = (
+            argv,
+            env,
+            os.fsencode(self.cwd),
+            walls,
+            tuple(seal.doors.ports.values()) if seal else (),
+        )
         if seal is None:
             return marshal.dumps((launch, None, ()))
         composer = [os.fsencode(word) for word in seal.argv]

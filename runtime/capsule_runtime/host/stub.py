@@ -59,8 +59,9 @@ def become_program(talk: int, launch: Launch) -> NoReturn:
     argv, env, cwd, walls, ports = launch
     failure, step = 0, "walls"
     try:
-        doors = [open_door(port) for port in ports]
         report = None if walls is None else raise_walls(walls)
+        step = "doors"
+        doors = [open_door(port) for port in ports]
         step = "chdir"
         os.chdir(cwd)
         present(talk, report, doors)

@@ -36,6 +36,11 @@ class Rig:
         }
 
     @property
+    def kit(self) -> str:
+        """Return the name of the harness that is driven."""
+        return self._kit.name
+
+    @property
     def url(self) -> str:
         """Return where the mock listens."""
         return self._island.url
