@@ -53,7 +53,7 @@ NOISE = (
 )
 SAY_MORE_THAN_ONE_END = ("jsonl",)
 """Drivers that pass on each end they hear of; the run takes the first."""
-HEAR_NOTHING_TWICE = ("claude-code", "mini-swe-agent", "pi", "qwen-code")
+HEAR_NOTHING_TWICE = ("claude-code", "mini-swe-agent", "qwen-code")
 """Drivers whose harness names its lines, or tells all at once."""
 Lines = list[bytes]
 
