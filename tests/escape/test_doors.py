@@ -117,3 +117,17 @@ def test_a_run_without_grants_has_no_door(command: Command) -> None:
     assert "Could not resolve host" in said
     assert "PROXY" not in said
     assert shown["egress"] is None
+
+
+def test_a_plan_says_whether_anything_holds_a_run_to_its_hosts(command: Command) -> None:
+    capsule = command.capsule(SAY)
+    with (Path(capsule) / "capsule.toml").open("a") as manifest:
+        manifest.write(ASKS)
+    caveats = dict[str, list[str]]()
+    for tier in ("sealed", "advisory"):
+        words = ("--containment", tier, "--workdir", str(command.folder / "work"), *GRANTS)
+        done = command("run", capsule, "--task", "go", *words, "--explain", "--json")
+        caveats[tier] = json.loads(done.out)["caveats"]
+
+    assert not any("network is open" in caveat for caveat in caveats["sealed"])
+    assert any("network is open" in caveat for caveat in caveats["advisory"])
