@@ -238,7 +238,8 @@ def test_explain_says_what_is_asked_granted_and_missing(command: Asking) -> None
     assert plan["asks"]["granted"] == {"host=example.org": "config.toml"}
     assert plan["asks"]["missing"] == [w for w in command.words if w != "host=example.org"]
     assert plan["grants"] == {"hosts": ["example.org"]}
-    assert "hosts: nothing holds the harness to them; the network is open" in plan["caveats"]
+    caveat = "hosts: nothing holds the harness to them; the network is open"
+    assert (caveat in plan["caveats"]) == (plan["walls"]["axes"]["net"] == "open")
 
 
 def test_run_explain_says_where_everything_comes_from_and_shows_no_value(command: Asking) -> None:
