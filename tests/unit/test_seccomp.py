@@ -124,6 +124,20 @@ def test_a_call_of_another_architecture_ends_the_process(
         assert answer(program, machine, 1, audit=audit) == KILL
 
 
+SET_ID = {"chmod": 1, "fchmod": 1, "fchmodat": 2, "fchmodat2": 2, "creat": 1, "open": 2}
+SET_ID |= {"openat": 3, "mknod": 1, "mknodat": 2}
+
+
+@each_profile
+def test_no_program_runs_as_its_owner(machine: MachineName, profile: Profile) -> None:
+    calls = [(call, (0,) * before) for call, before in SET_ID.items() if call in NUMBERS[machine]]
+
+    for mode, expected in ((0o4755, refused(errno.EPERM)), (0o2755, refused(errno.EPERM))):
+        told = {judge(machine, profile, call, *others, mode) for call, others in calls}
+        assert told == {expected}
+    assert {judge(machine, profile, call, *others, 0o755) for call, others in calls} == {ALLOW}
+
+
 @each_profile
 @pytest.mark.parametrize("flag", [1 << bit for bit in (17, 25, 26, 27, 28, 29, 30)])
 def test_no_clone_makes_a_namespace(machine: MachineName, profile: Profile, flag: int) -> None:

@@ -39,7 +39,14 @@ _OF_FILES = (
 )
 """What changes a file, or a folder's entries, through a descriptor that may only read it."""
 
-_NOT_THERE = "clone3 io_uring_setup io_uring_enter io_uring_register"
+_SET_ID = 0o6000
+_MODES = {
+    **{"chmod": 1, "fchmod": 1, "fchmodat": 2, "fchmodat2": 2},
+    **{"creat": 1, "open": 2, "openat": 3, "mknod": 1, "mknodat": 2},
+}
+"""The argument that is the mode of a file."""
+
+_NOT_THERE = "openat2 clone3 io_uring_setup io_uring_enter io_uring_register"
 _NOT_OFFERED = """
     unshare setns mount umount2 pivot_root chroot open_tree open_tree_attr move_mount fsopen
     fsconfig fsmount fspick mount_setattr statmount listmount
@@ -137,6 +144,9 @@ def _rules(profile: Profile, unix_sockets: bool) -> Iterator[Rule]:
     yield from (Rule(call, EPERM) for call in _NOT_OFFERED.split())
     yield Rule("clone", EPERM, (Condition(0, (0,), bits=_CLONE_NEW),))
     yield Rule("personality", EPERM, (Condition(0, (0, 0xFFFFFFFF)),))
+    # A program that runs as its owner would do so for everybody: and its owner is the caller.
+    for call, mode in _MODES.items():
+        yield Rule(call, EPERM, (Condition(mode, (0,), bits=_SET_ID),))
     if not unix_sockets:
         # One of a pair of datagram sockets can still send to, and connect to, any other in a file.
         kinds = Condition(1, (_STREAM, _SEQPACKET), bits=_SOCKET_TYPE)
@@ -202,8 +212,11 @@ def _judged(rule: Rule, machine: MachineName) -> Iterator[bpf.Step]:
     if not rule.conditions:
         yield from _answered(rule.call, _refusal(rule.error), machine)
         return
+    number = NUMBERS[machine].get(rule.call)
+    if number is None:
+        return
     other, refused = f"not {rule.call}", f"{rule.call} refused"
-    yield bpf.Jump("equal", NUMBERS[machine][rule.call], no=other)
+    yield bpf.Jump("equal", number, no=other)
     for index, condition in enumerate(rule.conditions):
         yield from _checked(condition, f"{rule.call} passed {index}", refused)
     yield bpf.Return(ALLOW)

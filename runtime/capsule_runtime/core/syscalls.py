@@ -146,6 +146,13 @@ msgrcv                    70  188
 msgctl                    71  187
 mq_open                  240  180
 mq_unlink                241  181
+# What makes files.
+open                       2    -
+creat                     85    -
+mknod                    133    -
+mknodat                  259   33
+openat                   257   56
+openat2                  437  437
 # Modes, owners, times and attributes of files.
 chmod                     90    -
 fchmod                    91   52
