@@ -144,13 +144,13 @@ def taken_over(grants: Grants) -> dict[str, str]:
     return {name: os.environ[name] for name in names if name in os.environ}
 
 
-def caveats_of_grants(standing: Standing, env: Mapping[str, str], *, has_doors: bool) -> list[str]:
+def caveats_of_grants(standing: Standing, env: Mapping[str, str], net: str) -> list[str]:
     """Return what a person should know about what is asked and granted; *env* is given as well.
 
-    *has_doors* says that the run reaches what was granted, and nothing else.
+    *net* is how the network is contained.
     """
     caveats, grants = list[str](), standing.grants
-    if not has_doors and any(item.kind == "host" for item in standing.granted_by):
+    if net == "open" and any(item.kind == "host" for item in standing.granted_by):
         caveats.append("hosts: nothing holds the harness to them; the network is open")
     if grants.secrets:
         caveats.append(f"the harness itself holds these secrets: {', '.join(grants.secrets)}")

@@ -111,8 +111,6 @@ def plan_run(
     walls = walls_of(
         capsule, places, launch, ready.limits, state=state, grants=ready.grants, shell=shell
     )
-    has_doors = shell.sealing is not None
-    caveats = caveats_of_grants(ready.standing, ready.env, has_doors=has_doors)
     return Plan(
         capsule=manifest.name,
         version=manifest.version,
@@ -127,7 +125,10 @@ def plan_run(
         asks=ready.standing.asks,
         grants=ready.grants,
         walls=walls.report,
-        caveats=(*ready.notes, *caveats),
+        caveats=(
+            *ready.notes,
+            *caveats_of_grants(ready.standing, ready.env, walls.report.axes.net),
+        ),
         on_permission=ready.on_permission,
         limits=ready.limits,
         model=ready.model,

@@ -238,7 +238,8 @@ def test_explain_says_what_is_asked_granted_and_missing(command: Asking) -> None
     assert plan["asks"]["granted"] == {"host=example.org": "config.toml"}
     assert plan["asks"]["missing"] == [w for w in command.words if w != "host=example.org"]
     assert plan["grants"] == {"hosts": ["example.org"]}
-    assert "hosts: nothing holds the harness to them; the network is open" in plan["caveats"]
+    caveat = "hosts: nothing holds the harness to them; the network is open"
+    assert (caveat in plan["caveats"]) == (plan["walls"]["axes"]["net"] == "open")
 
 
 def test_run_explain_says_where_everything_comes_from_and_shows_no_value(command: Asking) -> None:
@@ -328,6 +329,29 @@ def test_control_characters_are_refused_and_shown(command: Asking) -> None:
 def test_what_is_no_grant(command: Asking, word: str) -> None:
     assert command.go("--grant", word).err.startswith("error[E-USE-032]: --grant: ")
     assert command.go(env={"CAPSULE_GRANT": word}).err.startswith("error[E-USE-032]: CAPSULE_GRANT")
+
+
+@pytest.mark.parametrize(
+    ("host", "why"),
+    [
+        ("api.*.org", "a * elsewhere than in one leading *."),
+        ("*.org", "at least two names"),
+        ("example.org:65536", "from 1 to 65535"),
+        ("2606:4700::1", "in brackets"),
+        ("127.0.0.1", "no capsule reaches that address: it is loopback"),
+        ("169.254.169.254", "it is the metadata of a cloud"),
+        ("https://example.org", "only http:// may stand before it"),
+    ],
+)
+def test_a_host_that_no_grant_opens_is_told_why_and_how_hosts_are_written(
+    command: Asking, host: str, why: str
+) -> None:
+    done = command.go("--grant", f"host={host}")
+
+    assert done.status == 2
+    assert done.err.startswith("error[E-USE-032]: --grant: ")
+    assert why in done.err
+    assert "--grant host=10.1.2.3" in done.err
 
 
 def test_an_open_quote_in_the_environment(command: Asking) -> None:
