@@ -1,4 +1,4 @@
-"""`capsule run` of sealed runs: what a user types, and what comes of it."""
+"""`capsule run` of sealed and of scoped runs: what a user types, and what comes of it."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ from pathlib import Path
 import pytest
 
 from capsule_runtime.host.namespaces import find_namespaces
+from capsule_runtime.host.scoping import find_scopes
 from support.command import HELLO, PATIENT, Command
 from support.processes import processes_below
 
-SEALED = ("--containment", "sealed")
 SAYS_WHAT_A_SHELL_SAYS = """
 import json, subprocess, sys
 sys.stdin.readline()
@@ -34,11 +34,14 @@ except OSError as refusal:
 " """
 
 
-@pytest.fixture(autouse=True)
-def has_namespaces() -> None:
-    found = find_namespaces()
-    if not found.variant:
-        pytest.skip(found.why)
+@pytest.fixture(params=["sealed", "scoped"])
+def tier(request: pytest.FixtureRequest) -> str:
+    """Return a tier; where this machine cannot have it there is nothing to test."""
+    name: str = request.param
+    why = find_namespaces().why if name == "sealed" else find_scopes().why
+    if why:
+        pytest.skip(why)
+    return name
 
 
 @pytest.fixture
@@ -81,62 +84,70 @@ def asking(command: Command, script: str, capabilities: str = "") -> str:
     return str(folder)
 
 
-def says(command: Command, script: str, *words: str, capabilities: str = "") -> str:
-    """Return what *script* prints in a sealed run."""
+def says(command: Command, tier: str, script: str, *words: str, capabilities: str = "") -> str:
+    """Return what *script* prints in a run of *tier*."""
     capsule = asking(command, script, capabilities)
     (command.folder / "work").mkdir(exist_ok=True)
-    done = command("run", capsule, "--task", "go", "--workdir", "work", *SEALED, *words)
+    done = command(
+        "run", capsule, "--task", "go", "--workdir", "work", "--containment", tier, *words
+    )
     assert done.status == 0, done.err
     return done.out.strip()
 
 
-def test_a_run_is_sealed_where_nobody_names_a_tier(command: Command) -> None:
+def test_a_run_gets_the_strongest_tier_where_nobody_names_one(command: Command) -> None:
+    strongest = "scoped" if find_namespaces().why else "sealed"
+
     done = command("run", command.capsule(HELLO), "--task", "go")
 
     assert (done.status, done.out) == (0, "hello world\n")
-    assert "containment: sealed" in done.err
+    assert f"containment: {strongest}" in done.err
 
 
-def test_the_places_it_is_told_are_there(command: Command) -> None:
-    told = says(command, 'cd; pwd; cd "$TMPDIR" && pwd; cd "$CAPSULE_OUT" && echo x > left && pwd')
+def test_the_places_it_is_told_are_there(command: Command, tier: str) -> None:
+    told = says(
+        command, tier, 'cd; pwd; cd "$TMPDIR" && pwd; cd "$CAPSULE_OUT" && echo x > left && pwd'
+    )
 
-    assert all(os.path.isabs(place) for place in told.split())
-    assert str(command.folder) not in told
+    assert len(told.split()) == 3
+    assert (str(command.folder) in told) == (tier == "scoped")
     assert "left" in command("show", "@last").out
 
 
-def test_what_it_makes_stays_in_the_work_directory(command: Command) -> None:
-    says(command, "echo made > made")
+def test_what_it_makes_stays_in_the_work_directory(command: Command, tier: str) -> None:
+    says(command, tier, "echo made > made")
 
     made = command.folder / "work" / "made"
     assert made.read_text() == "made\n"
     assert made.stat().st_uid == os.getuid()
 
 
-def test_a_repository_is_one_to_it(command: Command) -> None:
+def test_a_repository_is_one_to_it(command: Command, tier: str) -> None:
     script = "git init -q . && git -c user.name=x -c user.email=x@y commit -q --allow-empty -m one"
 
-    told = says(command, f"{script} && git log --format=%s")
+    told = says(command, tier, f"{script} && git log --format=%s")
 
     assert told == "one"
 
 
-def test_a_variable_of_the_caller_is_none_of_its_business(command: Command) -> None:
+def test_a_variable_of_the_caller_is_none_of_its_business(command: Command, tier: str) -> None:
     command.env["SECRET_OF_MINE"] = "canary"
 
-    told = says(command, "env; cat /proc/*/environ | tr '\\0' '\\n'; cat /proc/*/cmdline")
+    told = says(command, tier, "env; cat /proc/*/environ | tr '\\0' '\\n'")
 
     assert "canary" not in told
 
 
-def test_nothing_is_reached_without_a_door(command: Command, upstream: int) -> None:
-    assert "refused" in says(command, f"{FETCH} http://127.0.0.1:{upstream}/")
+def test_nothing_is_reached_without_a_door(command: Command, tier: str, upstream: int) -> None:
+    assert "refused" in says(command, tier, f"{FETCH} http://127.0.0.1:{upstream}/")
 
 
-def test_the_upstream_is_reached_at_its_own_port(command: Command, upstream: int) -> None:
+def test_the_upstream_is_reached_at_its_own_port(
+    command: Command, tier: str, upstream: int
+) -> None:
     place = f"127.0.0.1:{upstream}"
 
-    told = says(command, f"{FETCH} http://{place}/", "--upstream", place)
+    told = says(command, tier, f"{FETCH} http://{place}/", "--upstream", place)
 
     assert told == "upstream"
     assert f"{place} (upstream): 1 allowed" in command("show", "@last").out
@@ -149,9 +160,10 @@ def test_an_upstream_that_is_none_is_refused(command: Command) -> None:
     assert done.err.startswith("error[E-USE-052]: ")
 
 
-def test_a_host_that_was_not_granted_is_refused_and_on_record(command: Command) -> None:
+def test_a_host_that_was_not_granted_is_refused_and_on_record(command: Command, tier: str) -> None:
     told = says(
         command,
+        tier,
         f"{FETCH} https://evil.example/",
         *("--grant", "host=api.example.org"),
         capabilities='hosts = ["api.example.org"]',
@@ -161,30 +173,30 @@ def test_a_host_that_was_not_granted_is_refused_and_on_record(command: Command) 
     assert "evil.example: 1 refused" in command("show", "@last").out
 
 
-def test_a_granted_path_is_seen_where_it_lies(command: Command) -> None:
+def test_a_granted_path_is_seen_where_it_lies(command: Command, tier: str) -> None:
     data = command.folder / "data"
     data.mkdir()
     (data / "file").write_text("granted")
     asks = f'read = ["{data}"]'
 
-    told = says(command, f"cat {data}/file", "--grant", f"read={data}", capabilities=asks)
+    told = says(command, tier, f"cat {data}/file", "--grant", f"read={data}", capabilities=asks)
 
     assert told == "granted"
 
 
-def test_a_granted_folder_is_written(command: Command) -> None:
+def test_a_granted_folder_is_written(command: Command, tier: str) -> None:
     data = command.folder / "data"
     data.mkdir()
     asks = f'write = ["{data}"]'
 
-    says(command, f"echo new > {data}/file", "--grant", f"write={data}", capabilities=asks)
+    says(command, tier, f"echo new > {data}/file", "--grant", f"write={data}", capabilities=asks)
 
     assert (data / "file").read_text() == "new\n"
 
 
-def test_an_interrupt_ends_it_and_leaves_nothing(command: Command) -> None:
+def test_an_interrupt_ends_it_and_leaves_nothing(command: Command, tier: str) -> None:
     with command.started(
-        "run", command.capsule(PATIENT), "--task", "go", "--format", "jsonl", *SEALED
+        "run", command.capsule(PATIENT), "--task", "go", "--format", "jsonl", "--containment", tier
     ) as process:
         next(line for line in process.lines() if "working" in line)
         process.popen.send_signal(signal.SIGINT)
@@ -194,13 +206,29 @@ def test_an_interrupt_ends_it_and_leaves_nothing(command: Command) -> None:
     assert processes_below(command.state) == []
 
 
-def test_explain_shows_the_same_walls(command: Command) -> None:
-    capsule = command.capsule(HELLO)
-    command("run", capsule, "--task", "go")
+def test_explain_shows_the_same_walls(command: Command, tier: str) -> None:
+    words = ("run", command.capsule(HELLO), "--task", "go", "--containment", tier)
+    command(*words)
 
-    planned = json.loads(command("run", capsule, "--task", "go", "--explain", "--json").out)
+    planned = json.loads(command(*words, "--explain", "--json").out)
     found = json.loads(command("show", "@last", "--json").out)
 
-    assert planned["containment"] == "sealed"
+    assert planned["containment"] == tier
     planned["walls"]["axes"]["priv"] = found["walls"]["axes"]["priv"]  # each run has a user
     assert planned["walls"] == found["walls"]
+
+
+@pytest.mark.parametrize("tier", ["sealed", "scoped"])
+def test_a_tier_that_cannot_be_had_is_refused_before_anything_is_made(
+    command: Command, tier: str
+) -> None:
+    if os.geteuid() != 0:
+        pytest.skip("only root has rights to be taken away")
+    words = ("run", command.capsule(HELLO), "--task", "go", "--containment", tier)
+
+    done = command(*words, before=("setpriv", "--bounding-set", "-sys_admin"))
+
+    assert done.status == 6
+    assert done.err.startswith(f"error[E-CAP-001]: containment {tier!r} cannot be had here: ")
+    assert "hint: " in done.err
+    assert json.loads(command("ps", "--all", "--json").out or "[]") == []
