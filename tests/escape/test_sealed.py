@@ -85,7 +85,7 @@ async def test_the_rest_of_the_machine_is_not_there(cell: Cell, path: str) -> No
         "/proc/sys/kernel/core_pattern",
         "/proc/sys/kernel/modprobe",
         "/proc/sysrq-trigger",
-        "/.capsule/stub.py",
+        "/.capsule/stub.pyc",
     ],
 )
 async def test_nothing_of_the_root_can_be_written(cell: Cell, path: str) -> None:

@@ -17,15 +17,24 @@ from msgspec.structs import replace
 from capsule_runtime.containing import sealing_with
 from capsule_runtime.core.grants import Grants
 from capsule_runtime.core.machine import Machine
-from capsule_runtime.core.sandbox_plan import Ground, Program, WallPlan, plan_walls
+from capsule_runtime.core.sandbox_plan import (
+    Ground,
+    Program,
+    WallPlan,
+    plan_walls,
+    readable,
+)
+from capsule_runtime.core.scoped_walls import plan_scoped
 from capsule_runtime.core.sealed_walls import plan_sealed
 from capsule_runtime.core.seen_places import SeenPlaces
 from capsule_runtime.core.wall_limits import ResourceLimits
 from capsule_runtime.host.footprint import program_of
+from capsule_runtime.host.ground import closed_above
 from capsule_runtime.host.machine import find_machine
 from capsule_runtime.host.namespaces import find_namespaces
 from capsule_runtime.host.process import Spawn, Tree, Warden, open_warden
 from capsule_runtime.host.run_users import run_users
+from capsule_runtime.host.scoping import find_scopes
 from support.processes import processes_of
 
 PATIENCE_SECONDS = 20
@@ -89,6 +98,19 @@ class Cell:
         self.seen = sealing.seen
         ground = replace(self.ground(mode), writable=self._own_folders())
         return plan_sealed(ground, NOTHING, ceilings, find_machine(), sealing)
+
+    def scoped(self, mode: str = "rw", ceilings: ResourceLimits = USUAL) -> WallPlan:
+        """Return the walls of a run that shares the machine's root."""
+        scoping = find_scopes().scoping()
+        if os.geteuid() == 0:
+            scoping = replace(scoping, user=run_users().lease())
+        ground = replace(
+            self.ground(mode),
+            writable=self._own_folders(),
+            devices=("/dev/null", "/dev/zero", "/dev/urandom"),
+        )
+        ground = replace(ground, closed=tuple(closed_above([*readable(ground), ground.workdir])))
+        return plan_scoped(ground, NOTHING, ceilings, find_machine(), scoping)
 
     def _own_folders(self) -> tuple[str, ...]:
         folders = [self.folder / name for name in ("home", "tmp", "out")]

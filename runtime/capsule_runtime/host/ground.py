@@ -55,13 +55,13 @@ def ground_of(capsule: Capsule, places: Places, launch: Launch, state: Path) -> 
         state=os.path.realpath(state),
         credentials=tuple(os.path.join(home, name) for name in CREDENTIALS),
         etc=tuple(filter(os.path.exists, (f"/etc/{name}" for name in ETC))),
-        closed=tuple(_closed(map(str, needed))),
+        closed=tuple(closed_above(map(str, needed))),
         foreign_workdir=os.stat(workdir).st_uid != os.geteuid(),
     )
 
 
-def _closed(paths: Iterable[str]) -> Iterator[str]:
-    """Yield the folders of ours above *paths* that nobody else may enter."""
+def closed_above(paths: Iterable[str]) -> Iterator[str]:
+    """Yield the folders of the caller's above *paths* that nobody else may enter."""
     above = {str(parent) for path in paths for parent in Path(os.path.realpath(path)).parents}
     for folder in sorted(above):
         with suppress(FileNotFoundError):  # It is made beneath one that is there, and as closed.
