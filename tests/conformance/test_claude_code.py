@@ -455,10 +455,32 @@ def test_a_count_that_no_call_can_have_is_unknown_and_costs_no_line(count: objec
 
 @pytest.mark.parametrize("half", [b'{"type":"result","usage":\n', b'{"duration_api_ms":7,"usage\n'])
 def test_a_result_that_nobody_can_read_may_have_told_of_hidden_calls(half: bytes) -> None:
-    note, usage = hear(half)
+    note, usage, _ = hear(half)
 
     assert isinstance(note, Note)
     assert usage == Usage("anthropic:unknown")
+
+
+def test_a_result_that_nobody_can_read_ends_the_turn_at_once() -> None:
+    call = {"type": "tool_use", "id": "t", "name": "Bash"}
+    driver = ClaudeCodeDriver()
+    driver.receive(line(type="assistant", message={"id": "a", "content": [call]}))
+
+    *_, closed, end = driver.receive(b'{"type":"result","subtype":"succ\n')
+
+    assert closed == ToolResult("t", "Bash", "interrupted", is_error=True)
+    assert isinstance(end, TurnFailed)
+    assert end.kind is FailureKind.INDETERMINATE
+    assert isinstance(driver.receive(result(result="x"))[-1], Note)
+
+
+def test_a_result_that_nobody_can_read_ends_no_run_while_words_wait() -> None:
+    driver = ClaudeCodeDriver()
+    driver.steer("st_1", "and then")
+
+    said = driver.receive(b'{"type":"result","subtype":"succ\n')
+
+    assert not [item for item in said if isinstance(item, TurnFailed)]
 
 
 @pytest.mark.parametrize("name", [{"uuid": "a"}, {}])
