@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import json
 from collections.abc import Sequence
 from typing import Any
@@ -34,8 +35,11 @@ from capsule_runtime import (
     TurnFailed,
     Usage,
 )
+from capsule_runtime.replay import replay_events
 
 MODEL = "claude-sonnet-4-5"
+LINE_BYTES = 16 * 1024 * 1024
+"""The longest line that is read."""
 
 
 def request(
@@ -472,6 +476,16 @@ def test_a_result_that_nobody_can_read_ends_the_turn_at_once() -> None:
     assert isinstance(end, TurnFailed)
     assert end.kind is FailureKind.INDETERMINATE
     assert isinstance(driver.receive(result(result="x"))[-1], Note)
+
+
+def test_a_result_that_is_too_long_ends_the_turn_at_once() -> None:
+    long = b'{"type":"result","result":"' + b"x" * LINE_BYTES + b'"}\n'
+
+    events = replay_events(ClaudeCodeDriver(), io.BytesIO(long + result()), Exit(0, None))
+
+    (end,) = [event for event in events if isinstance(event, TurnEnd | TurnFailed)]
+    assert isinstance(end, TurnFailed)
+    assert end.kind is FailureKind.INDETERMINATE
 
 
 def test_a_result_that_nobody_can_read_ends_no_run_while_words_wait() -> None:
