@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import product
 
-from msgspec.structs import replace
+from msgspec import structs
 
 from capsule_drivers.acp_wire import PromptUsage, Result
 from capsule_runtime import Usage
@@ -71,9 +71,16 @@ def _with_dollars(before: Sequence[Usage], last: Usage, cost_usd: float) -> Sequ
     """
     is_counted = last.input_tokens is not None or last.output_tokens is not None
     if is_counted or not before:
-        return [*(replace(it, cost_usd=0.0) for it in before), replace(last, cost_usd=cost_usd)]
+        return [
+            *(structs.replace(it, cost_usd=0.0) for it in before),
+            structs.replace(last, cost_usd=cost_usd),
+        ]
     first, *others = before
-    return [replace(first, cost_usd=cost_usd), *(replace(it, cost_usd=0.0) for it in others), last]
+    return [
+        structs.replace(first, cost_usd=cost_usd),
+        *(structs.replace(it, cost_usd=0.0) for it in others),
+        last,
+    ]
 
 
 def counted(used: PromptUsage, model: str, call_id: str) -> Usage:
