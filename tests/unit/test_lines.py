@@ -255,11 +255,11 @@ def test_time_is_linear_in_the_length_of_a_line() -> None:
         chunks, best = [b"x" * 4096] * (size // 4096), float("inf")
         for _ in range(5):
             buffer = LineBuffer(64 * MIB)
-            begun = time.perf_counter()
+            begun = time.process_time()  # not the time that others had
             for chunk in chunks:
                 buffer.feed(chunk)
             buffer.feed(b"\n")
-            best = min(best, time.perf_counter() - begun)
+            best = min(best, time.process_time() - begun)
         return best
 
     assert seconds(8 * MIB) < 10 * seconds(2 * MIB)
