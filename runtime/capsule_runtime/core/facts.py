@@ -14,6 +14,7 @@ from capsule_runtime.core.containment import Containment
 from capsule_runtime.core.grants import Grants, Policy
 from capsule_runtime.core.ledger import Settled, Spend
 from capsule_runtime.core.outcome import Outcome, Reason
+from capsule_runtime.core.work import CopyMade, Tally, WorkChanges, WorkdirMode
 from capsule_runtime.events import Event
 from capsule_runtime.manifest import Manifest
 from capsule_runtime.messages import Message, Refused
@@ -34,6 +35,8 @@ class Created(Struct, frozen=True, tag_field="fact", tag="created", omit_default
     workdir: str
     digest: str | None = None
     """Of the capsule's folder before the launch, if the capsule asks for anything."""
+    workdir_mode: WorkdirMode | None = None
+    """How the harness has the work directory; None in logs of before it was written down."""
 
 
 class AttemptStarted(
@@ -65,6 +68,15 @@ class AttemptStarted(
     on_permission: Policy | None = None
     version: str | None = None
     """Of the harness, where somebody asked."""
+
+
+class Copied(Struct, frozen=True, tag_field="fact", tag="copied"):
+    """The work directory was copied; the harness works in the copy."""
+
+    seq: int
+    at: str
+    run: str
+    copy: CopyMade
 
 
 class Contained(Struct, frozen=True, tag_field="fact", tag="contained"):
@@ -179,6 +191,15 @@ class TreeEmpty(Struct, frozen=True, tag_field="fact", tag="tree-empty"):
     burial_ms: int
 
 
+class Collected(Struct, frozen=True, tag_field="fact", tag="collected"):
+    """What the run changed in its work directory was looked at; of a copy, it was kept."""
+
+    seq: int
+    at: str
+    run: str
+    changes: WorkChanges
+
+
 class Recovered(Struct, frozen=True, tag_field="fact", tag="recovered"):
     """The owner died; *by* is the supervisor that writes the end."""
 
@@ -210,9 +231,21 @@ class Ended(Struct, frozen=True, tag_field="fact", tag="ended"):
     tool_calls: int
 
 
+class Applied(Struct, frozen=True, tag_field="fact", tag="applied", omit_defaults=True):
+    """What the run changed in its copy was applied to the original. Comes after the end."""
+
+    seq: int
+    at: str
+    run: str
+    tally: Tally
+    left_out: int = 0
+    """How many of the changes were not applied, because nobody asked for them."""
+
+
 Fact = (
     Created
     | AttemptStarted
+    | Copied
     | Contained
     | Launched
     | Said
@@ -225,7 +258,9 @@ Fact = (
     | Exited
     | TreeEmpty
     | Recovered
+    | Collected
     | SpendClosed
     | Ended
+    | Applied
 )
 """Every fact a log may hold."""

@@ -22,6 +22,7 @@ from capsule_runtime.core.outcome import OUTCOME_OF, Outcome, Reason
 from capsule_runtime.core.told_dollars import ToldDollars
 from capsule_runtime.core.turns import Turns
 from capsule_runtime.core.usage import UsageFold
+from capsule_runtime.core.work import CopyMade, WorkChanges
 from capsule_runtime.events import (
     Event,
     Session,
@@ -91,13 +92,16 @@ class Record:
     def __init__(self) -> None:
         self.created: facts.Created | None = None
         self.attempt: facts.AttemptStarted | None = None
+        self.copy: CopyMade | None = None
         self.containment: Containment | None = None
         self.launched: facts.Launched | None = None
         self.stop: facts.StopAsked | None = None
         self.steers: dict[str, Steer] = {}
         self.exited: facts.Exited | None = None
         self.tree: facts.TreeEmpty | None = None
+        self.changes: WorkChanges | None = None
         self.ended: facts.Ended | None = None
+        self.applied: facts.Applied | None = None
         self.terminal: TurnEnd | TurnFailed | None = None
         self.session: Session | None = None
         self.final: StatusFrame | None = None
@@ -208,6 +212,12 @@ class Record:
                     self.usage.next_attempt()
                     self.told_dollars.next_attempt()
                 self.attempt = fact
+            case facts.Copied(copy=copy):
+                self.copy = copy
+            case facts.Collected(changes=changes):
+                self.changes = changes
+            case facts.Applied():
+                self.applied = fact
             case facts.Contained():
                 self.containment = fact.containment
             case facts.Launched():

@@ -1,0 +1,308 @@
+"""Apply collected changes to the folder that was copied: all of them, or none.
+
+Everything new is written into a folder of our own inside of the target first (the stage). Then each
+file that is to go is moved there, and each new one is linked from there into its place, which takes
+the place of nothing. What was moved is looked at once more: a change that came in between is put
+back, with everything else. A stage that somebody killed us over is undone by the next one.
+
+Each place is opened beneath the target, through no link, for each step anew.
+"""
+
+from __future__ import annotations
+
+import errno
+import fcntl
+import os
+import re
+import stat
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import BinaryIO
+
+from capsule_runtime.core.applying import emptied
+from capsule_runtime.core.git_patch import LINK_MODE
+from capsule_runtime.errors import HostError, UsageError
+from capsule_runtime.host.beneath import FILE, open_beneath, parted
+from capsule_runtime.host.changes import Change, Contents, Piece, is_there
+from capsule_runtime.host.removal import remove_tree
+
+NAMED = 20
+"""How many of the files that are in the way an error names."""
+_CHUNK = 1024 * 1024
+_NEW = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
+
+
+class MovedOn(Exception):
+    """Something in the target is not what was copied. *paths* say what."""
+
+    def __init__(self, paths: Sequence[str]) -> None:
+        super().__init__(", ".join(paths[:NAMED]))
+        self.paths = tuple(paths)
+
+
+Numbered = Sequence[tuple[int, Change]]
+"""Changes with their places in the whole list: a stage knows them by these numbers."""
+
+
+@dataclass(slots=True)
+class Target:
+    """The folder that changes are applied to, held for us alone. *stage* is our name in it."""
+
+    top: int
+    stage: str
+    _made: list[str] = field(default_factory=list[str])
+    """Folders that were not there before, the outer ones first."""
+
+    def differing(self, changes: Numbered) -> list[str]:
+        """Return the paths of *changes* that are no longer what was copied."""
+        return [path for _, change in changes if (path := self._differs(change)) is not None]
+
+    def _differs(self, change: Change) -> str | None:
+        path = os.fsdecode(change.path)
+        if change.moved_on:
+            return path
+        try:
+            if change.old is None:
+                is_same = not is_there(self.top, path) or self._is_emptied(path)
+            else:
+                is_same = Contents(self.top).piece(path) == change.old
+        except OSError:
+            return path
+        return None if is_same else path
+
+    def _is_emptied(self, path: str) -> bool:
+        """Whether *path* is a folder; only an empty one makes room for a file, later."""
+        with suppress(OSError):
+            os.close(open_beneath(self.top, path))
+            return True
+        return False
+
+    def apply(self, changes: Numbered, blobs: BinaryIO) -> None:
+        """Apply *changes*, whose new contents are in *blobs*; on any failure, undo all of it.
+
+        Raises:
+            MovedOn: the target has changed.
+            HostError: E-HOST-042, the disk refuses; E-HOST-043, and what was done stays.
+        """
+        try:
+            os.mkdir(self.stage, 0o700, dir_fd=self.top)
+            self._write_new(changes, blobs)
+            self._move_old(changes)
+            self._place_new(changes)
+        except BaseException as exc:
+            self.undo(changes)
+            if isinstance(exc, OSError):
+                raise HostError("E-HOST-042", f"nothing was applied: {exc}") from exc
+            raise
+
+    def finish(self, changes: Numbered) -> None:
+        """Remove the stage, and the folders that nothing is left in."""
+        self._remove_stage()
+        for folder in emptied(change.path for _, change in changes if change.new is None):
+            with suppress(OSError):
+                self._at(os.fsdecode(folder), os.rmdir)
+
+    @property
+    def is_staged(self) -> bool:
+        """Whether somebody was killed while they applied the same changes."""
+        return is_there(self.top, self.stage)
+
+    def undo(self, changes: Numbered) -> None:
+        """Put back what was moved and take away what was placed, as far as any of it was done.
+
+        Raises:
+            HostError: E-HOST-043, not all of it could be.
+        """
+        try:
+            with self._opened_stage() as stage:
+                for number, change in reversed(changes):
+                    self._undo_one(stage, number, change)
+            for folder in reversed(self._made):
+                with suppress(OSError):  # somebody put something into it
+                    self._at(folder, os.rmdir)
+        except OSError as exc:
+            raise HostError(
+                "E-HOST-043",
+                f"what was applied could not be undone: {exc}",
+                f"What was there before is in {self.stage}; apply once more to go on undoing it.",
+            ) from exc
+        self._remove_stage()
+
+    def _undo_one(self, stage: int, number: int, change: Change) -> None:
+        path = os.fsdecode(change.path)
+        with suppress(FileNotFoundError, NotADirectoryError):
+            ours = os.lstat(_new(number), dir_fd=stage)
+            if os.path.samestat(ours, self._status(path)):
+                self._at(path, os.unlink)
+        if is_there(stage, _old(number)):
+            self._make_folders(path)
+            folder, name = parted(path)
+            parent = open_beneath(self.top, folder)
+            try:
+                os.rename(_old(number), name, src_dir_fd=stage, dst_dir_fd=parent)
+            finally:
+                os.close(parent)
+
+    def _write_new(self, changes: Numbered, blobs: BinaryIO) -> None:
+        with self._opened_stage() as stage:
+            for number, change in changes:
+                if change.new is not None:
+                    _write_one(stage, _new(number), change, change.new, blobs)
+
+    def _move_old(self, changes: Numbered) -> None:
+        with self._opened_stage() as stage:
+            for number, change in changes:
+                if change.old is None:
+                    continue
+                path = os.fsdecode(change.path)
+                folder, name = parted(path)
+                parent = open_beneath(self.top, folder)
+                try:
+                    os.rename(name, _old(number), src_dir_fd=parent, dst_dir_fd=stage)
+                finally:
+                    os.close(parent)
+                if Contents(stage).piece(_old(number)) != change.old:
+                    raise MovedOn([path])
+                self._keep_mode(stage, number, change)
+
+    def _keep_mode(self, stage: int, number: int, change: Change) -> None:
+        """Let a file keep who may read and write it; who may run it is part of the change."""
+        old, new = change.old, change.new
+        if old is None or new is None or LINK_MODE in (old.mode, new.mode):
+            return
+        mode = stat.S_IMODE(os.lstat(_old(number), dir_fd=stage).st_mode) & 0o777
+        if new.mode != old.mode:
+            runs = (mode & 0o444) >> 2 & ~_umask() if new.mode & 0o100 else 0
+            mode = mode & 0o666 | runs
+        fd = open_beneath(stage, _new(number), FILE)
+        try:
+            os.fchmod(fd, mode)
+        finally:
+            os.close(fd)
+
+    def _place_new(self, changes: Numbered) -> None:
+        with self._opened_stage() as stage:
+            for number, change in changes:
+                if change.new is None:
+                    continue
+                path = os.fsdecode(change.path)
+                self._make_folders(path)
+                folder, name = parted(path)
+                parent = open_beneath(self.top, folder)
+                try:
+                    _link(stage, _new(number), parent, name, path)
+                finally:
+                    os.close(parent)
+
+    def _make_folders(self, path: str) -> None:
+        """Make the folders that *path* lies in, as far as they are not there."""
+        parts = path.split("/")[:-1]
+        for depth in range(1, len(parts) + 1):
+            place = "/".join(parts[:depth])
+            with suppress(FileExistsError):
+                self._at(place, os.mkdir)  # by the umask, as any program makes one
+                self._made.append(place)
+
+    def _status(self, path: str) -> os.stat_result:
+        found: list[os.stat_result] = []
+        self._at(path, lambda name, *, dir_fd: found.append(os.lstat(name, dir_fd=dir_fd)))
+        return found[0]
+
+    def _at(self, path: str, act: Callable[..., object]) -> None:
+        """Do *act* to the name of *path*, in the folder that it lies in."""
+        folder, name = parted(path)
+        parent = open_beneath(self.top, folder)
+        try:
+            act(name, dir_fd=parent)
+        finally:
+            os.close(parent)
+
+    @contextmanager
+    def _opened_stage(self) -> Iterator[int]:
+        stage = open_beneath(self.top, self.stage)
+        try:
+            if os.fstat(stage).st_uid != os.geteuid():
+                raise OSError(errno.EPERM, "it is somebody else's", self.stage)
+            yield stage
+        finally:
+            os.close(stage)
+
+    def _remove_stage(self) -> None:
+        remove_tree(f"/proc/self/fd/{self.top}", self.stage, lambda: False)
+
+
+@contextmanager
+def opened_target(folder: str, device: int, inode: int, stage: str) -> Iterator[Target]:
+    """Hold the *folder* that was copied, for us alone.
+
+    Raises:
+        UsageError: E-USE-073, it is gone, or another one than was copied.
+        HostError: E-HOST-042, it cannot be opened.
+    """
+    try:
+        # Its own name may lead through links, as when it was copied; nothing beneath it may.
+        top = os.open(os.path.realpath(folder), os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    except (FileNotFoundError, NotADirectoryError) as exc:
+        raise UsageError("E-USE-073", f"the work directory {folder} is gone: {exc}") from exc
+    except OSError as exc:
+        raise HostError("E-HOST-042", f"nothing was applied: {folder}: {exc}") from exc
+    try:
+        status = os.fstat(top)
+        if (status.st_dev, status.st_ino) != (device, inode):
+            raise UsageError(
+                "E-USE-073",
+                f"{folder} is another folder than the one that was copied",
+                "The changes are kept as a patch: `capsule show` says where.",
+            )
+        fcntl.flock(top, fcntl.LOCK_EX)
+        yield Target(top, stage)
+    finally:
+        os.close(top)
+
+
+def _write_one(stage: int, name: str, change: Change, new: Piece, blobs: BinaryIO) -> None:
+    blobs.seek(change.offset)
+    if new.mode == LINK_MODE:
+        os.symlink(os.fsdecode(blobs.read(new.size)), name, dir_fd=stage)
+    else:
+        # The process's umask takes from this what new files are not to have.
+        mode = 0o777 if new.mode & 0o100 else 0o666
+        with open(os.open(name, _NEW, mode, dir_fd=stage), "wb") as file:
+            left = new.size
+            while left and (chunk := blobs.read(min(_CHUNK, left))):
+                file.write(chunk)
+                left -= len(chunk)
+            file.flush()
+            os.fdatasync(file.fileno())
+    if Contents(stage).piece(name) != new:
+        raise OSError(errno.EIO, "the kept contents are damaged", os.fsdecode(change.path))
+
+
+def _link(stage: int, number: str, parent: int, name: str, path: str) -> None:
+    """Give what is staged its place. An empty folder makes room; anything else that is there stays.
+
+    Raises:
+        MovedOn: something is there.
+    """
+    with suppress(OSError):
+        os.rmdir(name, dir_fd=parent)
+    try:
+        os.link(number, name, src_dir_fd=stage, dst_dir_fd=parent, follow_symlinks=False)
+    except FileExistsError as exc:
+        raise MovedOn([path]) from exc
+
+
+def _umask() -> int:
+    # Asking the process itself would set it, for a moment, for all threads.
+    found = re.search(r"^Umask:\s+([0-7]+)", Path("/proc/self/status").read_text("ascii"), re.M)
+    return int(found[1], 8) if found else 0o022
+
+
+def _new(number: int) -> str:
+    return f"{number}.new"
+
+
+def _old(number: int) -> str:
+    return f"{number}.old"
