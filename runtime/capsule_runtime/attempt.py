@@ -39,6 +39,7 @@ from capsule_runtime.host.stdio import WIDE_PIPE_BYTES, StderrLog, Stdio, open_s
 from capsule_runtime.launching import Launching
 from capsule_runtime.listening import Listener
 from capsule_runtime.messages import Exit, Refused
+from capsule_runtime.working import Make, Working
 
 DRAIN_SECONDS = 10.0
 """How long output may go on once no process of the run is left to write any."""
@@ -66,6 +67,7 @@ class Attempt:
         self._hands = Hands(self._driver)
         self._decider = Decider(run, log, host.clock, self._hands.act, reserve)
         self._heed = heed
+        self._working = Working(launching.workplace, self._record, self._note)
         self._watch = DeadlineWatch(run, self._decider, host.clock, self._limits, self.ask_stop)
         self._hands.watch = self._watch
         self._resources: RunResources | None = None
@@ -86,6 +88,7 @@ class Attempt:
         self._places = tuple(map(str, (places.workdir, places.home, places.tmp, places.out)))
         try:
             launching.write_places()
+            await self._working.prepare(self.ask_stop)
             wide = WIDE_PIPE_BYTES if self._driver.describe().loses_tail else None
             if self._driver.fault:
                 raise HarnessError("E-HAR-005", self._driver.fault)
@@ -98,8 +101,10 @@ class Attempt:
                 self._begun.set()
                 if tree is not None:
                     burial = await self._follow(tree, stdio, stderr)
+                    await self._working.collect(is_buried=burial.left == 0)
                     files = collect_files(places.home, collected)
                     await self._end(tree, burial, stderr, files)
+                    await self._working.discard()
                     return
         except HarnessError as exc:
             await self._not_run(Reason.LAUNCH_FAILED, exc.message)
@@ -111,7 +116,7 @@ class Attempt:
             self._begun.set()
 
     async def _announce(self, launching: Launching) -> None:
-        await self._decider.decide(lambda moment: self._run.record(launching.started, moment))
+        await self._record(launching.started)
         for note in launching.notes:
             await self._note(note)
 
@@ -122,6 +127,7 @@ class Attempt:
 
         *grace* shortens what the harness is given to leave, in seconds.
         """
+        self._working.stop()
         if grace is not None:
             self._watch.shorten_grace(grace)
         await self._decider.decide(lambda moment: self._run.ask_stop(reason, message, moment))
@@ -243,9 +249,13 @@ class Attempt:
             await self.ask_stop(Reason.DRIVER_FAILED, self._driver.fault)
         await self._decider.decide(lambda moment: self._run.end(exit, burial, words, moment))
 
+    async def _record(self, make: Make) -> None:
+        await self._decider.decide(lambda moment: self._run.record(make, moment))
+
     async def _note(self, text: str) -> None:
         await self._decider.decide(lambda moment: self._run.note(text, moment))
 
     async def _not_run(self, reason: Reason, message: str) -> None:
         """Write the end of a run whose harness never started."""
         await self._decider.decide(lambda moment: self._run.fail(reason, message, moment))
+        await self._working.discard()

@@ -112,7 +112,7 @@ class Command:
         folder.mkdir(exist_ok=True)
         (folder / "capsule.toml").write_text(
             'name = "sample"\n[harness]\ndriver = "jsonl"\ncommand = ["sh", "./harness.sh"]\n'
-            f'[limits]\ngrace = "{grace}"\n'
+            f'[limits]\ngrace = "{grace}"\n[workdir]\nmode = "rw"\n'
         )
         (folder / "harness.sh").write_text(harness)
         return str(folder)

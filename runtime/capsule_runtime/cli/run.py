@@ -8,6 +8,7 @@ from typing import Any, Literal, NamedTuple
 import click
 
 from capsule_runtime.cli.detaching import leave_running
+from capsule_runtime.cli.harness_words import CommandWithWords
 from capsule_runtime.cli.inputs import STDIN, MessageReader, parse_variables
 from capsule_runtime.cli.log_lines import FORMATS, LEVELS, LogWishes
 from capsule_runtime.cli.options import (
@@ -26,6 +27,7 @@ from capsule_runtime.cli.running import Wishes, run_here
 from capsule_runtime.cli.words import check_words
 from capsule_runtime.core.ceilings import Ceilings
 from capsule_runtime.core.grants import Wish
+from capsule_runtime.core.work import WorkdirMode
 from capsule_runtime.plan import plan_run
 from capsule_runtime.request import RunRequest
 
@@ -40,6 +42,7 @@ class _Given(NamedTuple):
     driver: str | None
     inputs: tuple[str, ...]
     workdir: str
+    workdir_mode: WorkdirMode | None
     format: str
     timeout: float | None
     memory: int | None
@@ -64,24 +67,12 @@ class _Given(NamedTuple):
     log_format: str
 
 
-class _RunCommand(click.Command):
-    """A command whose words after `--` are for the harness."""
-
-    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
-        end = args.index("--") if "--" in args else len(args)
-        ctx.meta["harness_words"] = tuple(args[end + 1 :])
-        return super().parse_args(ctx, args[:end])
-
-    def collect_usage_pieces(self, ctx: click.Context) -> list[str]:
-        return [*super().collect_usage_pieces(ctx), "[-- WORD...]"]
-
-
 _AMOUNT = click.IntRange(0, MOST)
 
 
 @click.command(
     "run",
-    cls=_RunCommand,
+    cls=CommandWithWords,
     epilog="Example: capsule run ./code-review --task 'review the last commit' --timeout 15m",
 )
 @click.argument("capsule", required=False, metavar="CAPSULE", callback=not_empty)
@@ -108,6 +99,11 @@ _AMOUNT = click.IntRange(0, MOST)
     callback=not_empty,
     metavar="DIR",
     help="What to work on: by default, here.",
+)
+@click.option(
+    "--workdir-mode",
+    type=click.Choice(["rw", "copy", "ro"]),
+    help="Work in place, on a copy (then `capsule apply`), or only read; not more than the capsule asks.",
 )
 @format_option
 @click.option(
@@ -259,6 +255,7 @@ def _request(given: _Given, harness_words: tuple[str, ...]) -> RunRequest:
         capsule=capsule,
         message=MessageReader().read(task, given.task_file, given.inputs),
         workdir=workdir,
+        workdir_mode=given.workdir_mode,
         context=given.context,
         model=given.model,
         args=harness_words,

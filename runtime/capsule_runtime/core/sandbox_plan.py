@@ -140,7 +140,7 @@ def _rules(ground: Ground, grants: Grants) -> Iterator[Rule]:
         if may_open(prefix, ground):
             yield prefix, "read"
     yield from _each("read", (ground.capsule, ground.agent, *ground.git))
-    yield ground.workdir, "write" if ground.workdir_mode == "rw" else "read"
+    yield ground.workdir, "read" if ground.workdir_mode == "ro" else "write"
     yield from _each("write", ground.writable)
     yield from _each("read", grants.read)
     yield from _each("write", grants.write)

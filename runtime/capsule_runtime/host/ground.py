@@ -24,7 +24,7 @@ def ground_of(capsule: Capsule, places: Places, launch: Launch, state: Path) -> 
     return Ground(
         capsule=str(capsule.folder),
         workdir=workdir,
-        workdir_mode=capsule.manifest.workdir.mode,
+        workdir_mode=places.workdir_mode,
         writable=tuple(map(str, (places.home, places.tmp, places.out))),
         agent=str(AGENT_PATH),
         program=program_of(program, launch.env, (workdir, str(capsule.folder))),
@@ -32,11 +32,11 @@ def ground_of(capsule: Capsule, places: Places, launch: Launch, state: Path) -> 
         system=tuple(filter(os.path.exists, system)),
         devices=tuple(filter(os.path.exists, (f"/dev/{name}" for name in DEVICES))),
         shared=tuple(filter(os.path.isdir, SHARED)),
-        git=tuple(git_folders(Path(workdir))),
+        git=tuple(git_folders(Path(os.path.realpath(places.original)))),
         caller_home=os.path.realpath(home),
         state=os.path.realpath(state),
         credentials=tuple(os.path.join(home, name) for name in CREDENTIALS),
-        foreign_workdir=os.stat(workdir).st_uid != os.geteuid(),
+        foreign_workdir=places.workdir_mode == "rw" and os.stat(workdir).st_uid != os.geteuid(),
     )
 
 

@@ -32,6 +32,7 @@ from capsule_runtime.host.removal import remove_tree
 from capsule_runtime.host.tree_copy import CopyWish, copy_tree, load_index
 
 TRASH = "trash"
+_LEFT_SECONDS = 120
 
 
 def work_folder(run_folder: Path) -> Path:
@@ -101,7 +102,7 @@ class Workplace:
         if self.mode == "ro":
             return None
         if self.mode == "rw":
-            return self._warned(WorkChanges(), [], stopped)
+            return self._warned(WorkChanges(), [], stopped) if self._watched.exists() else None
         kept = Kept(self.folder)
         changes = kept.load()
         if changes is None:
@@ -133,7 +134,7 @@ class Workplace:
             )
             after = look(str(self.place), stopped)
         except (OSError, msgspec.DecodeError):
-            return msgspec.structs.replace(changes, is_cut=True)
+            return changes  # nobody looked before, so nothing can be told
         before = {os.fsdecode(path): mark for path, mark in files.items()}
         is_whole = not (was_cut or after.is_cut)
         warned = warnings_of(before, after.files, is_whole=is_whole)
@@ -152,12 +153,26 @@ class Workplace:
         return self.folder / "watched"
 
 
-def empty_trash(state: Path, stopped: Callable[[], bool]) -> None:
+def has_trash(state: Path) -> bool:
+    """Tell whether there is anything that was to be removed."""
+    with suppress(FileNotFoundError), os.scandir(state / TRASH) as entries:
+        return any(entries)
+    return False
+
+
+def empty_trash(state: Path) -> None:
     """Remove the copies that somebody was killed over while they removed them."""
-    with suppress(FileNotFoundError):
-        for name in os.listdir(state / TRASH):
-            if not stopped():
-                remove_tree(state / TRASH, name, stopped)
+    for entry in os.listdir(state / TRASH):
+        # Whoever put it there just now is at it.
+        if time.time() - _instant_of(entry) > _LEFT_SECONDS:
+            remove_tree(state / TRASH, entry, lambda: False)
+
+
+def _instant_of(name: str) -> float:
+    try:
+        return int(name.rpartition(".")[2], 16) / 1e9
+    except ValueError:
+        return 0.0
 
 
 def _encoded(seen: Watched) -> dict[bytes, str]:
