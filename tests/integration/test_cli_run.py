@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from capsule_runtime.cli.out_files import list_out_files
+from capsule_runtime.leavings import list_out_files
 from support.command import ADVISORY, HELLO, ON_CUE, PROGRAM, STUBBORN, Command, saying
 
 NARRATING = saying(

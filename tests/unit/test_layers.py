@@ -17,6 +17,7 @@ DRIVERS = ROOT / "drivers/capsule_drivers"
 
 PURE = {
     "__future__",
+    "base64",
     "collections",
     "collections.abc",
     "dataclasses",
@@ -34,6 +35,7 @@ PURE = {
     "tomllib",
     "types",
     "typing",
+    "zlib",
 }
 """What may be imported where nothing may be read, written, waited for or timed."""
 
@@ -46,6 +48,9 @@ EMBEDDING = {"embedding", "logs", "request", "supervisor"}
 ROOTS = {
     "acting",
     "announcing",
+    "applying",
+    "leavings",
+    "offering",
     "probing",
     "active_run",
     "asking",
@@ -70,6 +75,7 @@ ROOTS = {
     "settings",
     "supervisor",
     "trust",
+    "working",
 }
 """Where deciding and acting meet. Nobody else outside `host` may import it."""
 

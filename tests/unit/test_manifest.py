@@ -104,7 +104,7 @@ def test_the_least_manifest_has_the_defaults() -> None:
     manifest = parse_manifest(LEAST, "capsule.toml")
 
     assert manifest == Manifest("demo", Harness("jsonl"))
-    assert (manifest.version, manifest.description, manifest.workdir.mode) == ("0.0.0", "", "rw")
+    assert (manifest.version, manifest.description, manifest.workdir.mode) == ("0.0.0", "", None)
 
 
 def test_the_default_limits() -> None:

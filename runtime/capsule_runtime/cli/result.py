@@ -12,7 +12,6 @@ import msgspec
 from msgspec import Struct
 
 from capsule_runtime.cli.options import to_absolute
-from capsule_runtime.cli.out_files import OutFile, list_out_files
 from capsule_runtime.cli.output import STDERR, STDOUT
 from capsule_runtime.core.calls import CallUsage
 from capsule_runtime.core.ceilings import Ceilings, DayCeilings
@@ -23,7 +22,9 @@ from capsule_runtime.core.log import Record, Steer
 from capsule_runtime.core.money import show_cost
 from capsule_runtime.core.outcome import Outcome, Reason, exit_code
 from capsule_runtime.core.prices import PriceTable, cost_of
+from capsule_runtime.core.work import WorkChanges, WorkdirMode
 from capsule_runtime.errors import UsageError
+from capsule_runtime.leavings import OutFile, list_out_files
 
 
 class ShownCost(Struct, frozen=True):
@@ -43,6 +44,14 @@ class Result(Struct, frozen=True):
     driver: str
     context: str
     workdir: str
+    workdir_mode: WorkdirMode | None
+    """Null in what old versions recorded."""
+    changes: WorkChanges | None
+    """What the run changed in the work directory, as far as that is looked at; null before its end."""
+    patch: str | None
+    """What it changed in its copy, as a patch that git takes; null if there is none."""
+    applied_at: str | None
+    """When that was applied to the original."""
     state: str
     outcome: Outcome | None
     reason: Reason | None
@@ -100,6 +109,10 @@ def result_of(record: Record, out_folder: Path, prices: PriceTable | None) -> Re
         driver=created.manifest.harness.driver,
         context=created.context,
         workdir=created.workdir,
+        workdir_mode=created.workdir_mode,
+        changes=record.changes,
+        patch=_patch_of(record, out_folder),
+        applied_at=record.applied.at if record.applied else None,
         state=record.state,
         outcome=ended.outcome if ended else None,
         reason=ended.reason if ended else None,
@@ -130,6 +143,12 @@ def result_of(record: Record, out_folder: Path, prices: PriceTable | None) -> Re
         out=left.files,
         out_is_cut=left.is_cut,
     )
+
+
+def _patch_of(record: Record, out_folder: Path) -> str | None:
+    is_copy = record.changes is not None and record.changes.tally is not None
+    patch = out_folder.parent / "changes.patch"
+    return str(patch) if is_copy and patch.exists() else None
 
 
 def shown_cost(calls: Iterable[CallUsage], prices: PriceTable) -> ShownCost | None:

@@ -18,8 +18,8 @@ from capsule_runtime.cli.output import write_json, write_stdout
 from capsule_runtime.cli.printer import Shown, shown_line
 from capsule_runtime.cli.result import ShownCost, shown_cost
 from capsule_runtime.core.calls import CallUsage, sum_of_known
+from capsule_runtime.core.dated_calls import dated_calls
 from capsule_runtime.core.index import IndexRow
-from capsule_runtime.core.log import dated_calls
 from capsule_runtime.core.prices import PriceTable
 from capsule_runtime.core.units import parse_duration
 from capsule_runtime.errors import StoreError

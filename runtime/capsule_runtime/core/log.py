@@ -13,7 +13,6 @@ import msgspec
 
 from capsule_runtime.core import facts
 from capsule_runtime.core.actions import Progress
-from capsule_runtime.core.calls import CallUsage
 from capsule_runtime.core.chain import FACT_START
 from capsule_runtime.core.containment import Containment
 from capsule_runtime.core.journal import Position
@@ -49,27 +48,6 @@ def decode_entries(body: bytes) -> list[Frame | facts.Fact]:
     ]
 
 
-def dated_calls(bodies: Iterable[bytes]) -> list[tuple[str, CallUsage]]:
-    """Return the model calls of a whole log, each with the instant it was first heard of."""
-    fold, dates, attempts = UsageFold(), list[str](), 0
-    for body in bodies:
-        for line in body.splitlines():
-            # Nearly all lines are something else, and are not worth decoding.
-            if not line.startswith(FACT_START) or not any(it in line for it in _OF_USAGE):
-                continue
-            match _facts.decode(line):
-                case facts.AttemptStarted():
-                    attempts += 1
-                    if attempts > 1:
-                        fold.next_attempt()
-                case facts.Said(at=at, event=Usage() as report):
-                    if fold.apply(report) == len(dates):
-                        dates.append(at)
-                case _:
-                    pass
-    return list(zip(dates, fold.calls, strict=True))
-
-
 @dataclass(slots=True)
 class Steer:
     """Words that somebody had for the working harness, and what became of them."""
@@ -81,9 +59,6 @@ class Steer:
     """Why it was not given them."""
     taken_at: str | None = None
     """When it said that it has them; None as long as it has not."""
-
-
-_OF_USAGE = (b'"usage"', b'"attempt-started"')
 
 
 class Record:

@@ -13,33 +13,31 @@ from __future__ import annotations
 import errno
 import fcntl
 import os
-import re
 import stat
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import BinaryIO
 
 from capsule_runtime.core.applying import emptied
 from capsule_runtime.core.git_patch import LINK_MODE
 from capsule_runtime.errors import HostError, UsageError
 from capsule_runtime.host.beneath import FILE, open_beneath, parted
-from capsule_runtime.host.changes import Change, Contents, Piece, is_there
-from capsule_runtime.host.removal import remove_tree
+from capsule_runtime.host.changes import Change, Contents, is_there
+from capsule_runtime.host.removal import remove_beneath
+from capsule_runtime.host.staging import (
+    MovedOn,
+    current_umask,
+    new_name,
+    old_name,
+    place,
+    write_new,
+)
 
 NAMED = 20
 """How many of the files that are in the way an error names."""
 _CHUNK = 1024 * 1024
 _NEW = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
-
-
-class MovedOn(Exception):
-    """Something in the target is not what was copied. *paths* say what."""
-
-    def __init__(self, paths: Sequence[str]) -> None:
-        super().__init__(", ".join(paths[:NAMED]))
-        self.paths = tuple(paths)
 
 
 Numbered = Sequence[tuple[int, Change]]
@@ -133,15 +131,15 @@ class Target:
     def _undo_one(self, stage: int, number: int, change: Change) -> None:
         path = os.fsdecode(change.path)
         with suppress(FileNotFoundError, NotADirectoryError):
-            ours = os.lstat(_new(number), dir_fd=stage)
+            ours = os.lstat(new_name(number), dir_fd=stage)
             if os.path.samestat(ours, self._status(path)):
                 self._at(path, os.unlink)
-        if is_there(stage, _old(number)):
+        if is_there(stage, old_name(number)):
             self._make_folders(path)
             folder, name = parted(path)
             parent = open_beneath(self.top, folder)
             try:
-                os.rename(_old(number), name, src_dir_fd=stage, dst_dir_fd=parent)
+                os.rename(old_name(number), name, src_dir_fd=stage, dst_dir_fd=parent)
             finally:
                 os.close(parent)
 
@@ -149,7 +147,7 @@ class Target:
         with self._opened_stage() as stage:
             for number, change in changes:
                 if change.new is not None:
-                    _write_one(stage, _new(number), change, change.new, blobs)
+                    write_new(stage, new_name(number), change, change.new, blobs)
 
     def _move_old(self, changes: Numbered) -> None:
         with self._opened_stage() as stage:
@@ -160,10 +158,10 @@ class Target:
                 folder, name = parted(path)
                 parent = open_beneath(self.top, folder)
                 try:
-                    os.rename(name, _old(number), src_dir_fd=parent, dst_dir_fd=stage)
+                    os.rename(name, old_name(number), src_dir_fd=parent, dst_dir_fd=stage)
                 finally:
                     os.close(parent)
-                if Contents(stage).piece(_old(number)) != change.old:
+                if Contents(stage).piece(old_name(number)) != change.old:
                     raise MovedOn([path])
                 self._keep_mode(stage, number, change)
 
@@ -172,11 +170,11 @@ class Target:
         old, new = change.old, change.new
         if old is None or new is None or LINK_MODE in (old.mode, new.mode):
             return
-        mode = stat.S_IMODE(os.lstat(_old(number), dir_fd=stage).st_mode) & 0o777
+        mode = stat.S_IMODE(os.lstat(old_name(number), dir_fd=stage).st_mode) & 0o777
         if new.mode != old.mode:
-            runs = (mode & 0o444) >> 2 & ~_umask() if new.mode & 0o100 else 0
+            runs = (mode & 0o444) >> 2 & ~current_umask() if new.mode & 0o100 else 0
             mode = mode & 0o666 | runs
-        fd = open_beneath(stage, _new(number), FILE)
+        fd = open_beneath(stage, new_name(number), FILE)
         try:
             os.fchmod(fd, mode)
         finally:
@@ -192,7 +190,7 @@ class Target:
                 folder, name = parted(path)
                 parent = open_beneath(self.top, folder)
                 try:
-                    _link(stage, _new(number), parent, name, path)
+                    place(stage, new_name(number), parent, name, path)
                 finally:
                     os.close(parent)
 
@@ -230,7 +228,8 @@ class Target:
             os.close(stage)
 
     def _remove_stage(self) -> None:
-        remove_tree(f"/proc/self/fd/{self.top}", self.stage, lambda: False)
+        with suppress(OSError):  # what is left of it is for the next one
+            remove_beneath(self.top, self.stage, lambda: False)
 
 
 @contextmanager
@@ -260,49 +259,3 @@ def opened_target(folder: str, device: int, inode: int, stage: str) -> Iterator[
         yield Target(top, stage)
     finally:
         os.close(top)
-
-
-def _write_one(stage: int, name: str, change: Change, new: Piece, blobs: BinaryIO) -> None:
-    blobs.seek(change.offset)
-    if new.mode == LINK_MODE:
-        os.symlink(os.fsdecode(blobs.read(new.size)), name, dir_fd=stage)
-    else:
-        # The process's umask takes from this what new files are not to have.
-        mode = 0o777 if new.mode & 0o100 else 0o666
-        with open(os.open(name, _NEW, mode, dir_fd=stage), "wb") as file:
-            left = new.size
-            while left and (chunk := blobs.read(min(_CHUNK, left))):
-                file.write(chunk)
-                left -= len(chunk)
-            file.flush()
-            os.fdatasync(file.fileno())
-    if Contents(stage).piece(name) != new:
-        raise OSError(errno.EIO, "the kept contents are damaged", os.fsdecode(change.path))
-
-
-def _link(stage: int, number: str, parent: int, name: str, path: str) -> None:
-    """Give what is staged its place. An empty folder makes room; anything else that is there stays.
-
-    Raises:
-        MovedOn: something is there.
-    """
-    with suppress(OSError):
-        os.rmdir(name, dir_fd=parent)
-    try:
-        os.link(number, name, src_dir_fd=stage, dst_dir_fd=parent, follow_symlinks=False)
-    except FileExistsError as exc:
-        raise MovedOn([path]) from exc
-
-
-def _umask() -> int:
-    # Asking the process itself would set it, for a moment, for all threads.
-    found = re.search(r"^Umask:\s+([0-7]+)", Path("/proc/self/status").read_text("ascii"), re.M)
-    return int(found[1], 8) if found else 0o022
-
-
-def _new(number: int) -> str:
-    return f"{number}.new"
-
-
-def _old(number: int) -> str:
-    return f"{number}.old"

@@ -19,7 +19,8 @@ from msgspec import Struct
 
 from capsule_runtime.core.git_patch import LINK_MODE, Side
 from capsule_runtime.host.beneath import FILE, open_beneath, parted
-from capsule_runtime.host.tree_copy import Copied, CopyIndex, Stopped, identity_of
+from capsule_runtime.host.copy_index import Copied, CopyIndex, identity_of
+from capsule_runtime.host.filling import Stopped
 from capsule_runtime.host.tree_walk import Found, Walk, open_up
 
 MOST_ENTRIES_MORE = 250_000
@@ -58,6 +59,8 @@ class Change(Struct, frozen=True, array_like=True):
     """Whether it is of a repository's own files, inside `.git`."""
     moved_on: bool = False
     """Whether the original is no longer what was copied."""
+    target: bytes = b""
+    """What a new link says."""
 
 
 @dataclass(slots=True)

@@ -9,12 +9,8 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 from pathlib import Path
 from typing import BinaryIO
-
-import msgspec
-from msgspec import Struct
 
 from capsule_runtime.core.git_patch import (
     LINK_MODE,
@@ -24,8 +20,7 @@ from capsule_runtime.core.git_patch import (
     text_hunks,
 )
 from capsule_runtime.core.line_diff import Patience
-from capsule_runtime.core.work import Tally, show_path
-from capsule_runtime.errors import HostError
+from capsule_runtime.core.work import show_path
 from capsule_runtime.host.changes import (
     MOST_BYTES,
     MOST_FILE_BYTES,
@@ -37,73 +32,15 @@ from capsule_runtime.host.changes import (
     is_internal,
     same_as_copied,
 )
-from capsule_runtime.host.tree_copy import CopyIndex, Stopped
+from capsule_runtime.host.copy_index import CopyIndex
+from capsule_runtime.host.filling import Stopped
+from capsule_runtime.host.kept_changes import Changes, Kept
 from capsule_runtime.host.tree_walk import open_folder, why_not
 
 MOST_LEFT_OUT = 1000
 _TEXT_BYTES = 1024 * 1024
 _CHUNK = 1024 * 1024
 _NEW = os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW | os.O_CLOEXEC
-
-
-class Changes(Struct, frozen=True, array_like=True):
-    """All that a run changed, and the folder that it would be applied to."""
-
-    original: bytes
-    device: int
-    inode: int
-    changes: tuple[Change, ...]
-    left_out: tuple[tuple[bytes, str], ...]
-    """The first of what was changed and is not here, and why."""
-    left_out_count: int
-    is_cut: bool
-
-    @property
-    def tally(self) -> Tally:
-        """Return how many there are outside of `.git`."""
-        sides = [(one.old, one.new) for one in self.changes if not one.internal]
-        return Tally(
-            added=sum(old is None for old, _ in sides),
-            changed=sum(old is not None and new is not None for old, new in sides),
-            removed=sum(new is None for _, new in sides),
-        )
-
-    @property
-    def internal(self) -> int:
-        """Return how many there are inside `.git`."""
-        return sum(one.internal for one in self.changes)
-
-
-@dataclass(frozen=True, slots=True)
-class Kept:
-    """Where the changes of a run are kept."""
-
-    folder: Path
-
-    @property
-    def index(self) -> Path:
-        return self.folder / "changes"
-
-    @property
-    def blobs(self) -> Path:
-        return self.folder / "changes.blobs"
-
-    @property
-    def patch(self) -> Path:
-        return self.folder / "changes.patch"
-
-    def load(self) -> Changes | None:
-        """Return what was collected; None if nothing was, or not to the end.
-
-        Raises:
-            HostError: E-HOST-041, it cannot be read.
-        """
-        try:
-            return msgspec.msgpack.decode(self.index.read_bytes(), type=Changes)
-        except FileNotFoundError:
-            return None
-        except (OSError, msgspec.DecodeError) as exc:
-            raise HostError("E-HOST-041", f"{self.index} cannot be read: {exc}") from exc
 
 
 def collect(copy: Path, index: CopyIndex, kept: Kept, stopped: Callable[[], bool]) -> Changes:
@@ -125,7 +62,7 @@ def collect(copy: Path, index: CopyIndex, kept: Kept, stopped: Callable[[], bool
             for file in (blobs, patch):
                 file.flush()
                 os.fdatasync(file.fileno())
-        _write(kept.index, msgspec.msgpack.encode(changes))
+        kept.save(changes)
         return changes
     finally:
         for fd in tops:
@@ -146,15 +83,6 @@ def _original(index: CopyIndex) -> int:
     return -1
 
 
-def _write(path: Path, data: bytes) -> None:
-    draft = path.with_name(f"{path.name}.new")
-    with open(os.open(draft, _NEW, 0o600), "wb") as file:
-        file.write(data)
-        file.flush()
-        os.fdatasync(file.fileno())
-    draft.replace(path)
-
-
 class _Short:
     """Keep contents as long as they are short enough to be shown line by line."""
 
@@ -169,6 +97,11 @@ class _Short:
             self._chunks.append(chunk)
         if self._then is not None:
             self._then(chunk)
+
+    @property
+    def whole(self) -> bytes:
+        """Return the contents, which are known to be short."""
+        return b"".join(self._chunks)
 
     @property
     def text(self) -> bytes | None:
@@ -235,7 +168,8 @@ class _Collecting:
         elif old is None:
             return None  # gone from both
         path = os.fsencode(candidate.path)
-        change = Change(path, old, new, offset, is_internal(candidate.path), moved_on)
+        target = after.whole if new is not None and new.mode == LINK_MODE else b""
+        change = Change(path, old, new, offset, is_internal(candidate.path), moved_on, target)
         if not change.internal:
             self._write_patch(change, before, after)
         return change

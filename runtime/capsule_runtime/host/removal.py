@@ -23,12 +23,19 @@ def remove_tree(parent: str | os.PathLike[str], name: str, stopped: Callable[[],
     with suppress(OSError):
         top = os.open(parent, FOLDER)
         try:
-            if _unlink(top, name):
-                return True
-            return _Removal(top, name, stopped).finish()
+            return remove_beneath(top, name, stopped)
         finally:
             os.close(top)
     return not os.path.lexists(os.path.join(parent, name))
+
+
+def remove_beneath(top: int, name: str, stopped: Callable[[], bool]) -> bool:
+    """Remove *name* in the open folder *top*, as `remove_tree` does.
+
+    Raises:
+        OSError: the disk refuses.
+    """
+    return _unlink(top, name) or _Removal(top, name, stopped).finish()
 
 
 class _Removal:

@@ -8,7 +8,6 @@ file's identity here and there is kept, by which the changes are found later wit
 from __future__ import annotations
 
 import errno
-import fcntl
 import os
 import stat
 import time
@@ -17,64 +16,24 @@ from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
-import msgspec
-from msgspec import Struct
-
 from capsule_runtime.core.units import show_size
 from capsule_runtime.core.work import CopyMade, shortened, show_path
 from capsule_runtime.errors import HostError
 from capsule_runtime.host.beneath import FILE, open_beneath, parted
+from capsule_runtime.host.copy_index import Copied, CopyIndex, identity_of
+from capsule_runtime.host.filling import BLOCK, Filler, Stopped
 from capsule_runtime.host.tree_walk import Found, Walk, open_folder, why_not
 
 MOST_ENTRIES = 1_000_000
-_FICLONE = 0x40049409
 _CLOCK_COARSE = 5
 """The clock by which file systems date a change."""
 _KEPT_BITS = 0o777
-_CHUNK = 1024 * 1024
-_BLOCK = 512
 _NEW = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
 _TICKS = 50
-
-Identity = tuple[int, int, int, int]
-"""Inode, size, and the times of the last change of contents and of anything, in nanoseconds."""
-
-
-class Stopped(Exception):
-    """Somebody wants no copy any more."""
 
 
 class TooLarge(Exception):
     """The work directory is larger than what is copied."""
-
-
-class Copied(Struct, frozen=True, array_like=True):
-    """One entry of the copy, as it was when it was made."""
-
-    path: bytes
-    kind: str
-    """`f`, `l` or `d`."""
-    mode: int
-    here: Identity
-    """In the copy."""
-    there: Identity
-    """In the original."""
-
-
-class CopyIndex(Struct, frozen=True, array_like=True):
-    """What a copy held when it was made, and of what it is one."""
-
-    original: bytes
-    device: int
-    inode: int
-    entries: tuple[Copied, ...]
-    unseen: tuple[bytes, ...]
-    """Paths that are not in the copy, though they are in the original."""
-
-
-def identity_of(status: os.stat_result) -> Identity:
-    """Return what changes whenever a file's contents, mode or name do."""
-    return status.st_ino, status.st_size, status.st_mtime_ns, status.st_ctime_ns
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,19 +79,6 @@ def copy_tree(wish: CopyWish, stopped: Callable[[], bool]) -> CopyMade:
         ) from exc
 
 
-def load_index(path: Path) -> CopyIndex | None:
-    """Return the index at *path*; None when the copy was never finished.
-
-    Raises:
-        OSError: it cannot be read.
-        DecodeError: it is damaged.
-    """
-    try:
-        return msgspec.msgpack.decode(path.read_bytes(), type=CopyIndex)
-    except FileNotFoundError:
-        return None
-
-
 class _Copying:
     def __init__(
         self, wish: CopyWish, source: int, target: int, stopped: Callable[[], bool]
@@ -142,8 +88,7 @@ class _Copying:
         self._target = target
         self._stopped = stopped
         self._state = os.stat(wish.state)
-        self._clones = True
-        self._cloned = 0
+        self._filler = Filler(stopped)
         self._bytes = 0
         self._entries: list[Copied] = []
         self._folders: list[Found] = []
@@ -168,10 +113,18 @@ class _Copying:
             os.chown(self._target, *self._wish.owner)
         self._wait_for_the_clock()
         self._left_out.update(self._walk.unseen)
-        self._write_index()
+        top = os.fstat(self._source)
+        index = CopyIndex(
+            os.fsencode(self._wish.original),
+            top.st_dev,
+            top.st_ino,
+            tuple(self._entries),
+            tuple(map(os.fsencode, self._left_out)),
+        )
+        index.save(self._wish.index)
         files = sum(entry.kind == "f" for entry in self._entries)
         left_out = [(show_path(os.fsencode(path)), why) for path, why in self._left_out.items()]
-        return CopyMade(files, self._bytes, self._cloned, *shortened(left_out))
+        return CopyMade(files, self._bytes, self._filler.cloned, *shortened(left_out))
 
     def _take_all(self) -> None:
         place: str | None = None
@@ -183,19 +136,6 @@ class _Copying:
                 self._enter(folder)
                 place = folder
             self._take(found)
-
-    def _write_index(self) -> None:
-        top = os.fstat(self._source)
-        index = CopyIndex(
-            os.fsencode(self._wish.original),
-            top.st_dev,
-            top.st_ino,
-            tuple(self._entries),
-            tuple(map(os.fsencode, self._left_out)),
-        )
-        draft = self._wish.index.with_name(f"{self._wish.index.name}.new")
-        draft.write_bytes(msgspec.msgpack.encode(index))
-        draft.replace(self._wish.index)
 
     def _enter(self, folder: str) -> None:
         self._close()
@@ -252,63 +192,14 @@ class _Copying:
                 return
             target = os.open(found.name, _NEW, 0o600, dir_fd=self._into)
             try:
-                self._fill(source, target, before)
+                self._count(before)
+                self._filler.fill(source, target, before)
                 self._dress(target, before)
                 self._keep("f", found.path, os.fstat(target), before)
             finally:
                 os.close(target)
         finally:
             os.close(source)
-
-    def _fill(self, source: int, target: int, status: os.stat_result) -> None:
-        self._count(min(status.st_size, status.st_blocks * _BLOCK))
-        if not status.st_size:
-            return
-        if self._clones and self._clone(source, target):
-            self._cloned += 1
-        elif status.st_blocks * _BLOCK < status.st_size:
-            self._fill_parts(source, target, status.st_size)
-        else:
-            self._fill_range(source, target, 0, status.st_size)
-
-    def _clone(self, source: int, target: int) -> bool:
-        try:
-            fcntl.ioctl(target, _FICLONE, source)
-        except OSError as exc:
-            if exc.errno in (errno.ENOSPC, errno.EDQUOT):
-                raise
-            # A file system that cannot will not learn it for the next file.
-            self._clones = exc.errno not in (errno.EOPNOTSUPP, errno.ENOTTY, errno.EXDEV)
-            return False
-        return True
-
-    def _fill_parts(self, source: int, target: int, size: int) -> None:
-        """Copy what is no hole."""
-        os.ftruncate(target, size)
-        start = 0
-        while start < size:
-            try:
-                start = os.lseek(source, start, os.SEEK_DATA)
-            except OSError as exc:
-                if exc.errno == errno.ENXIO:
-                    return
-                raise
-            end = min(os.lseek(source, start, os.SEEK_HOLE), size)
-            self._fill_range(source, target, start, end)
-            start = max(end, start + 1)
-
-    def _fill_range(self, source: int, target: int, start: int, end: int) -> None:
-        os.lseek(target, start, os.SEEK_SET)
-        while start < end:
-            if self._stopped():
-                raise Stopped
-            chunk = os.pread(source, min(_CHUNK, end - start), start)
-            if not chunk:
-                return  # it is shorter by now
-            rest = memoryview(chunk)
-            while rest:
-                rest = rest[os.write(target, rest) :]
-            start += len(chunk)
 
     def _dress(self, fd: int, status: os.stat_result) -> None:
         """Give the file or folder *fd* the owner, mode and times it is to have."""
@@ -330,8 +221,8 @@ class _Copying:
             Copied(os.fsencode(path), kind, mode, identity_of(here), identity_of(there))
         )
 
-    def _count(self, size: int) -> None:
-        self._bytes += size
+    def _count(self, status: os.stat_result) -> None:
+        self._bytes += min(status.st_size, status.st_blocks * BLOCK)
         if self._bytes > self._wish.most_bytes:
             raise TooLarge(f"it holds more than {show_size(int(self._wish.most_bytes))}")
 

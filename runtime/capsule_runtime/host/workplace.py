@@ -26,10 +26,12 @@ from capsule_runtime.core.work import (
     show_path,
 )
 from capsule_runtime.host.code_runners import Watched, first_of, look, runner_warnings, warnings_of
-from capsule_runtime.host.collecting import Changes, Kept, collect
+from capsule_runtime.host.collecting import collect
+from capsule_runtime.host.copy_index import load_index
+from capsule_runtime.host.kept_changes import Changes, Kept
 from capsule_runtime.host.private_files import make_private_directory
 from capsule_runtime.host.removal import remove_tree
-from capsule_runtime.host.tree_copy import CopyWish, copy_tree, load_index
+from capsule_runtime.host.tree_copy import CopyWish, copy_tree
 
 TRASH = "trash"
 _LEFT_SECONDS = 120
