@@ -97,7 +97,7 @@ def apply(applying: Applying) -> Offer:
         except BaseException:
             target.undo(applying.selected)
             raise
-        target.finish(applying.selected)
+        target.finish()
     return replace(applying.offer, applied_at=at)
 
 
@@ -107,7 +107,7 @@ def _begin(target: Target, applying: Applying, everything: Numbered) -> None:
         anyio.run(find_changes, applying.offer.run, Wants(), applying.state)
     except UsageError as exc:
         if exc.code == "E-USE-071" and target.is_staged:
-            target.finish([])
+            target.finish()
         raise
     if target.is_staged:
         target.undo(everything)

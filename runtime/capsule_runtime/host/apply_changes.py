@@ -52,23 +52,38 @@ class Target:
     stage: str
     _made: list[str] = field(default_factory=list[str])
     """Folders that were not there before, the outer ones first."""
+    _gone: list[tuple[str, int]] = field(default_factory=list[tuple[str, int]])
+    """Folders that nothing was left in, with their permissions, the inner ones first."""
 
     def differing(self, changes: Numbered) -> list[str]:
         """Return the paths of *changes* that are no longer what was copied."""
-        return [path for _, change in changes if (path := self._differs(change)) is not None]
+        leaving = {os.fsdecode(change.path) for _, change in changes if change.old is not None}
+        paths = [(os.fsdecode(change.path), change) for _, change in changes]
+        return [path for path, change in paths if not self._is_as_copied(path, change, leaving)]
 
-    def _differs(self, change: Change) -> str | None:
-        path = os.fsdecode(change.path)
+    def _is_as_copied(self, path: str, change: Change, leaving: set[str]) -> bool:
         if change.moved_on:
-            return path
+            return False
         try:
-            if change.old is None:
-                is_same = not is_there(self.top, path) or self._is_emptied(path)
-            else:
-                is_same = Contents(self.top).piece(path) == change.old
+            if change.old is not None:
+                return Contents(self.top).piece(path) == change.old
+            if (blocker := self._blocker(path)) is not None:
+                return blocker in leaving
+            return not is_there(self.top, path) or self._is_emptied(path)
         except OSError:
-            return path
-        return None if is_same else path
+            return False
+
+    def _blocker(self, path: str) -> str | None:
+        """Return what stands where a folder on the way to *path* should be, if something does."""
+        parts = path.split("/")
+        for depth in range(1, len(parts)):
+            place = "/".join(parts[:depth])
+            try:
+                if not stat.S_ISDIR(self._status(place).st_mode):
+                    return place
+            except FileNotFoundError:
+                return None
+        return None
 
     def _is_emptied(self, path: str) -> bool:
         """Whether *path* is a folder; only an empty one makes room for a file, later."""
@@ -88,6 +103,7 @@ class Target:
             os.mkdir(self.stage, 0o700, dir_fd=self.top)
             self._write_new(changes, blobs)
             self._move_old(changes)
+            self._remove_emptied(changes)
             self._place_new(changes)
         except BaseException as exc:
             self.undo(changes)
@@ -95,12 +111,10 @@ class Target:
                 raise HostError("E-HOST-042", f"nothing was applied: {exc}") from exc
             raise
 
-    def finish(self, changes: Numbered) -> None:
-        """Remove the stage, and the folders that nothing is left in."""
-        self._remove_stage()
-        for folder in emptied(change.path for _, change in changes if change.new is None):
-            with suppress(OSError):
-                self._at(os.fsdecode(folder), os.rmdir)
+    def finish(self) -> None:
+        """Remove the stage: what was there before is needed no more."""
+        with suppress(OSError):  # what is left of it is for the next one
+            remove_beneath(self.top, self.stage, lambda: False)
 
     @property
     def is_staged(self) -> bool:
@@ -115,33 +129,59 @@ class Target:
         """
         try:
             with self._opened_stage() as stage:
-                for number, change in reversed(changes):
-                    self._undo_one(stage, number, change)
-            for folder in reversed(self._made):
-                with suppress(OSError):  # somebody put something into it
-                    self._at(folder, os.rmdir)
+                for number, change in changes:
+                    self._take_away(stage, number, os.fsdecode(change.path))
+                for folder in reversed(self._made):
+                    with suppress(OSError):  # somebody put something into it
+                        self._at(folder, os.rmdir)
+                for folder, mode in reversed(self._gone):
+                    self._make_again(folder, mode)
+                for number, change in changes:
+                    self._put_back(stage, number, os.fsdecode(change.path))
         except OSError as exc:
             raise HostError(
                 "E-HOST-043",
                 f"what was applied could not be undone: {exc}",
                 f"What was there before is in {self.stage}; apply once more to go on undoing it.",
             ) from exc
-        self._remove_stage()
+        self.finish()
 
-    def _undo_one(self, stage: int, number: int, change: Change) -> None:
-        path = os.fsdecode(change.path)
+    def _take_away(self, stage: int, number: int, path: str) -> None:
+        """Remove *path* if it is the file that was placed there."""
         with suppress(FileNotFoundError, NotADirectoryError):
             ours = os.lstat(new_name(number), dir_fd=stage)
             if os.path.samestat(ours, self._status(path)):
                 self._at(path, os.unlink)
-        if is_there(stage, old_name(number)):
-            self._make_folders(path)
-            folder, name = parted(path)
-            parent = open_beneath(self.top, folder)
-            try:
-                os.rename(old_name(number), name, src_dir_fd=stage, dst_dir_fd=parent)
-            finally:
-                os.close(parent)
+
+    def _put_back(self, stage: int, number: int, path: str) -> None:
+        """Put back what was moved away from *path*, if anything was."""
+        if not is_there(stage, old_name(number)):
+            return
+        self._make_folders(path)
+        folder, name = parted(path)
+        parent = open_beneath(self.top, folder)
+        try:
+            os.rename(old_name(number), name, src_dir_fd=stage, dst_dir_fd=parent)
+        finally:
+            os.close(parent)
+
+    def _make_again(self, folder: str, mode: int) -> None:
+        with suppress(FileExistsError):
+            self._at(folder, os.mkdir)
+        fd = open_beneath(self.top, folder)
+        try:
+            os.fchmod(fd, mode)
+        finally:
+            os.close(fd)
+
+    def _remove_emptied(self, changes: Numbered) -> None:
+        """Remove the folders that nothing is left in, as git does: a file may take their place."""
+        for path in emptied(change.path for _, change in changes if change.new is None):
+            folder = os.fsdecode(path)
+            with suppress(OSError):
+                mode = stat.S_IMODE(self._status(folder).st_mode)
+                self._at(folder, os.rmdir)
+                self._gone.append((folder, mode))
 
     def _write_new(self, changes: Numbered, blobs: BinaryIO) -> None:
         with self._opened_stage() as stage:
@@ -226,10 +266,6 @@ class Target:
             yield stage
         finally:
             os.close(stage)
-
-    def _remove_stage(self) -> None:
-        with suppress(OSError):  # what is left of it is for the next one
-            remove_beneath(self.top, self.stage, lambda: False)
 
 
 @contextmanager
