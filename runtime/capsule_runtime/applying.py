@@ -18,7 +18,8 @@ from capsule_runtime.core.journal import Append, Journal
 from capsule_runtime.core.log import Record
 from capsule_runtime.core.work import show_path
 from capsule_runtime.errors import HostError, UsageError
-from capsule_runtime.host.apply_changes import Numbered, Target, opened_target
+from capsule_runtime.host.apply_changes import Numbered, Target
+from capsule_runtime.host.apply_target import opened_target
 from capsule_runtime.host.clock import SystemClock
 from capsule_runtime.host.feed import whole_log
 from capsule_runtime.host.kept_changes import Changes, Kept

@@ -13,7 +13,8 @@ from pathlib import Path
 import pytest
 
 from capsule_runtime.errors import HostError, UsageError
-from capsule_runtime.host.apply_changes import Target, opened_target
+from capsule_runtime.host.apply_changes import Target
+from capsule_runtime.host.apply_target import opened_target
 from capsule_runtime.host.changes import Change
 from capsule_runtime.host.kept_changes import Kept
 from capsule_runtime.host.staging import MovedOn

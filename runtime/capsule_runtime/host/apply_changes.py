@@ -11,7 +11,6 @@ Each place is opened beneath the target, through no link, for each step anew.
 from __future__ import annotations
 
 import errno
-import fcntl
 import os
 import stat
 from collections.abc import Callable, Iterator, Sequence
@@ -21,7 +20,7 @@ from typing import BinaryIO
 
 from capsule_runtime.core.applying import emptied
 from capsule_runtime.core.git_patch import LINK_MODE
-from capsule_runtime.errors import HostError, UsageError
+from capsule_runtime.errors import HostError
 from capsule_runtime.host.beneath import FILE, open_beneath, parted
 from capsule_runtime.host.changes import Change, Contents, is_there
 from capsule_runtime.host.removal import remove_beneath
@@ -131,7 +130,7 @@ class Target:
             with self._opened_stage() as stage:
                 for number, change in changes:
                     self._take_away(stage, number, os.fsdecode(change.path))
-                for folder in reversed(self._made):
+                for folder in (*reversed(self._made), *_in_the_way(changes)):
                     with suppress(OSError):  # somebody put something into it
                         self._at(folder, os.rmdir)
                 for folder, mode in reversed(self._gone):
@@ -268,30 +267,8 @@ class Target:
             os.close(stage)
 
 
-@contextmanager
-def opened_target(folder: str, device: int, inode: int, stage: str) -> Iterator[Target]:
-    """Hold the *folder* that was copied, for us alone.
-
-    Raises:
-        UsageError: E-USE-073, it is gone, or another one than was copied.
-        HostError: E-HOST-042, it cannot be opened.
-    """
-    try:
-        # Its own name may lead through links, as when it was copied; nothing beneath it may.
-        top = os.open(os.path.realpath(folder), os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-    except (FileNotFoundError, NotADirectoryError) as exc:
-        raise UsageError("E-USE-073", f"the work directory {folder} is gone: {exc}") from exc
-    except OSError as exc:
-        raise HostError("E-HOST-042", f"nothing was applied: {folder}: {exc}") from exc
-    try:
-        status = os.fstat(top)
-        if (status.st_dev, status.st_ino) != (device, inode):
-            raise UsageError(
-                "E-USE-073",
-                f"{folder} is another folder than the one that was copied",
-                "The changes are kept as a patch: `capsule show` says where.",
-            )
-        fcntl.flock(top, fcntl.LOCK_EX)
-        yield Target(top, stage)
-    finally:
-        os.close(top)
+def _in_the_way(changes: Numbered) -> list[str]:
+    """Return the folders that took the place of a file, the inner ones first."""
+    files = {change.path for _, change in changes if change.old is not None}
+    folders = emptied(change.path for _, change in changes if change.old is None)
+    return [os.fsdecode(it) for it in folders if it in files or not files.isdisjoint(emptied([it]))]
