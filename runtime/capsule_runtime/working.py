@@ -78,7 +78,8 @@ class Working:
         except _FAILURES as exc:
             await self._note(f"what it changed could not be collected: {exc}")
             return
-        self._is_needed = changes is not None and changes.is_cut
+        is_copy = self._workplace.mode == "copy"
+        self._is_needed = is_copy and changes is not None and changes.is_cut
         if changes is not None:
             await self._record(lambda seq, at, run: Collected(seq, at, run, changes))
 

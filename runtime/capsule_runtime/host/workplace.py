@@ -118,6 +118,8 @@ class Workplace:
         """Remove the copy and what was noted of it; tell whether all of it is gone."""
         for name in ("work.index", "work.index.new", "watched"):
             (self.folder / name).unlink(missing_ok=True)
+        if self.mode != "copy":
+            return True
         trash = self.state / TRASH
         with suppress(OSError):
             make_private_directory(trash)
