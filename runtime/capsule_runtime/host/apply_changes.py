@@ -13,7 +13,7 @@ from __future__ import annotations
 import errno
 import os
 import stat
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Generator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from typing import BinaryIO
@@ -99,16 +99,28 @@ class Target:
             HostError: E-HOST-042, the disk refuses; E-HOST-043, and what was done stays.
         """
         try:
-            os.mkdir(self.stage, 0o700, dir_fd=self.top)
-            self._write_new(changes, blobs)
-            self._move_old(changes)
-            self._remove_emptied(changes)
-            self._place_new(changes)
+            for _ in self.steps(changes, blobs):
+                pass
         except BaseException as exc:
             self.undo(changes)
             if isinstance(exc, OSError):
                 raise HostError("E-HOST-042", f"nothing was applied: {exc}") from exc
             raise
+
+    def steps(self, changes: Numbered, blobs: BinaryIO) -> Generator[None]:
+        """Apply *changes* one step at a time. Whoever breaks off is to `undo`.
+
+        Raises:
+            MovedOn: the target has changed.
+            OSError: the disk refuses.
+        """
+        os.mkdir(self.stage, 0o700, dir_fd=self.top)
+        yield
+        yield from self._write_new(changes, blobs)
+        yield from self._move_old(changes)
+        self._remove_emptied(changes)
+        yield
+        yield from self._place_new(changes)
 
     def finish(self) -> None:
         """Remove the stage: what was there before is needed no more."""
@@ -126,6 +138,8 @@ class Target:
         Raises:
             HostError: E-HOST-043, not all of it could be.
         """
+        if not self.is_staged:
+            return
         try:
             with self._opened_stage() as stage:
                 for number, change in changes:
@@ -157,12 +171,8 @@ class Target:
         if not is_there(stage, old_name(number)):
             return
         self._make_folders(path)
-        folder, name = parted(path)
-        parent = open_beneath(self.top, folder)
-        try:
+        with self._parent(path) as (parent, name):
             os.rename(old_name(number), name, src_dir_fd=stage, dst_dir_fd=parent)
-        finally:
-            os.close(parent)
 
     def _make_again(self, folder: str, mode: int) -> None:
         with suppress(FileExistsError):
@@ -182,27 +192,25 @@ class Target:
                 self._at(folder, os.rmdir)
                 self._gone.append((folder, mode))
 
-    def _write_new(self, changes: Numbered, blobs: BinaryIO) -> None:
+    def _write_new(self, changes: Numbered, blobs: BinaryIO) -> Generator[None]:
         with self._opened_stage() as stage:
             for number, change in changes:
                 if change.new is not None:
                     write_new(stage, new_name(number), change, change.new, blobs)
+                    yield
 
-    def _move_old(self, changes: Numbered) -> None:
+    def _move_old(self, changes: Numbered) -> Generator[None]:
         with self._opened_stage() as stage:
             for number, change in changes:
                 if change.old is None:
                     continue
                 path = os.fsdecode(change.path)
-                folder, name = parted(path)
-                parent = open_beneath(self.top, folder)
-                try:
+                with self._parent(path) as (parent, name):
                     os.rename(name, old_name(number), src_dir_fd=parent, dst_dir_fd=stage)
-                finally:
-                    os.close(parent)
                 if Contents(stage).piece(old_name(number)) != change.old:
                     raise MovedOn([path])
                 self._keep_mode(stage, number, change)
+                yield
 
     def _keep_mode(self, stage: int, number: int, change: Change) -> None:
         """Let a file keep who may read and write it; who may run it is part of the change."""
@@ -219,19 +227,16 @@ class Target:
         finally:
             os.close(fd)
 
-    def _place_new(self, changes: Numbered) -> None:
+    def _place_new(self, changes: Numbered) -> Generator[None]:
         with self._opened_stage() as stage:
             for number, change in changes:
                 if change.new is None:
                     continue
                 path = os.fsdecode(change.path)
                 self._make_folders(path)
-                folder, name = parted(path)
-                parent = open_beneath(self.top, folder)
-                try:
+                with self._parent(path) as (parent, name):
                     place(stage, new_name(number), parent, name, path)
-                finally:
-                    os.close(parent)
+                yield
 
     def _make_folders(self, path: str) -> None:
         """Make the folders that *path* lies in, as far as they are not there."""
@@ -243,21 +248,26 @@ class Target:
                 self._made.append(place)
 
     def _status(self, path: str) -> os.stat_result:
-        found: list[os.stat_result] = []
-        self._at(path, lambda name, *, dir_fd: found.append(os.lstat(name, dir_fd=dir_fd)))
-        return found[0]
+        with self._parent(path) as (parent, name):
+            return os.lstat(name, dir_fd=parent)
 
     def _at(self, path: str, act: Callable[..., object]) -> None:
         """Do *act* to the name of *path*, in the folder that it lies in."""
+        with self._parent(path) as (parent, name):
+            act(name, dir_fd=parent)
+
+    @contextmanager
+    def _parent(self, path: str) -> Generator[tuple[int, str]]:
+        """Open the folder that *path* lies in, and tell its name there."""
         folder, name = parted(path)
         parent = open_beneath(self.top, folder)
         try:
-            act(name, dir_fd=parent)
+            yield parent, name
         finally:
             os.close(parent)
 
     @contextmanager
-    def _opened_stage(self) -> Iterator[int]:
+    def _opened_stage(self) -> Generator[int]:
         stage = open_beneath(self.top, self.stage)
         try:
             if os.fstat(stage).st_uid != os.geteuid():

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import fcntl
 import os
-from collections.abc import Iterator
+from collections.abc import Generator
 from contextlib import contextmanager
 
 from capsule_runtime.errors import HostError, UsageError
@@ -12,7 +12,7 @@ from capsule_runtime.host.apply_changes import Target
 
 
 @contextmanager
-def opened_target(folder: str, device: int, inode: int, stage: str) -> Iterator[Target]:
+def opened_target(folder: str, device: int, inode: int, stage: str) -> Generator[Target]:
     """Hold the *folder* that was copied, for us alone.
 
     Raises:
