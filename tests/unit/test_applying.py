@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from capsule_runtime.core.applying import emptied, is_sound, leads_out
+from capsule_runtime.core.applying import emptied, in_the_way, is_sound, leads_out
 
 
 @pytest.mark.parametrize("path", [b"a", b"a/b", b"..a/b..", b"a\nb/\xff", b".git/x"])
@@ -45,3 +45,7 @@ def test_a_link_that_may_lead_out_is_known(path: bytes, target: bytes) -> None:
 
 def test_the_deepest_folders_are_emptied_first() -> None:
     assert emptied([b"a/b/c", b"a/d", b"e"]) == [b"a/b", b"a"]
+
+
+def test_folders_where_a_file_was_are_known_with_all_in_them() -> None:
+    assert in_the_way({b"a", b"x"}, [b"a/b/c", b"d/e"]) == [b"a/b", b"a"]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Set
 
 _NOWHERE = (b"", b".", b"..")
 
@@ -31,3 +31,9 @@ def emptied(paths: Iterable[bytes]) -> list[bytes]:
             path = path.rpartition(b"/")[0]
             folders.add(path)
     return sorted(folders, key=lambda folder: (-folder.count(b"/"), folder))
+
+
+def in_the_way(files: Set[bytes], added: Iterable[bytes]) -> list[bytes]:
+    """Return the folders of *added* files that stand where *files* were, the deepest first."""
+    folders = emptied(added)
+    return [it for it in folders if it in files or not files.isdisjoint(emptied([it]))]

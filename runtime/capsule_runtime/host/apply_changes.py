@@ -18,7 +18,7 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from typing import BinaryIO
 
-from capsule_runtime.core.applying import emptied
+from capsule_runtime.core.applying import emptied, in_the_way
 from capsule_runtime.core.git_patch import LINK_MODE
 from capsule_runtime.errors import HostError
 from capsule_runtime.host.beneath import FILE, open_beneath, parted
@@ -140,11 +140,13 @@ class Target:
         """
         if not self.is_staged:
             return
+        files = {change.path for _, change in changes if change.old is not None}
+        ways = in_the_way(files, (change.path for _, change in changes if change.old is None))
         try:
             with self._opened_stage() as stage:
                 for number, change in changes:
                     self._take_away(stage, number, os.fsdecode(change.path))
-                for folder in (*reversed(self._made), *_in_the_way(changes)):
+                for folder in (*reversed(self._made), *map(os.fsdecode, ways)):
                     with suppress(OSError):  # somebody put something into it
                         self._at(folder, os.rmdir)
                 for folder, mode in reversed(self._gone):
@@ -275,10 +277,3 @@ class Target:
             yield stage
         finally:
             os.close(stage)
-
-
-def _in_the_way(changes: Numbered) -> list[str]:
-    """Return the folders that took the place of a file, the inner ones first."""
-    files = {change.path for _, change in changes if change.old is not None}
-    folders = emptied(change.path for _, change in changes if change.old is None)
-    return [os.fsdecode(it) for it in folders if it in files or not files.isdisjoint(emptied([it]))]
