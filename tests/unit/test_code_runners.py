@@ -17,6 +17,7 @@ from capsule_runtime.host.code_runners import runner_of
     .vscode/tasks.json a/.idea/workspace.xml .devcontainer/devcontainer.json x.code-workspace
     .mcp.json .claude/settings.json .codex/config.toml .gemini/settings.json a/.cursor/mcp.json
     .github/workflows/ci.yml .github/actions/x/action.yml .github/hooks/h.json .gitlab-ci.yml
+    .git/hooks .vscode a/.claude .github .github/workflows
     .husky/pre-commit .pre-commit-config.yaml .envrc a/.envrc
     package.json a/package.json .npmrc setup.py pyproject.toml build.rs binding.gyp
     """.split(),

@@ -21,7 +21,7 @@ from capsule_runtime.host.beneath import FILE, open_beneath
 from capsule_runtime.host.tree_walk import Found, Walk, open_folder
 
 MOST_LOOKED_AT = 30_000
-"""Entries of a work directory, those near its top first: the looking takes 0.2 s at most."""
+"""Entries of a work directory, those near its top first: so that the looking takes a fraction of a second."""
 MOST_WATCHED = 2_000
 _READ_BYTES = 256 * 1024
 _GIT = "git, at nearly any command"
@@ -69,6 +69,7 @@ _FILES = {
     **dict.fromkeys(("sitecustomize.py", "usercustomize.py"), "Python, whenever it starts there"),
 }
 _ENDINGS = {".code-workspace": _EDITOR, ".pth": "Python, if its folder is installed"}
+_STARTS = {folder.split("/")[0] for folder in _FOLDERS} | {".git"}
 _OF_GIT = ("config", "config.worktree", "commondir", "gitdir")
 """What of a folder of git's own makes it run or read something, beside its hooks."""
 _PLAIN_OF_GIT = ("objects", "refs", "logs", "lfs")
@@ -81,16 +82,29 @@ def runner_of(path: str, git_folders: frozenset[str] = frozenset()) -> str | Non
     Folders of git's own are known by their name, or given as *git_folders*.
     """
     parts = path.split("/")
-    if parts[-1].lower() == ".git":
-        return _GIT  # a file that says where the repository is
     if (inside := _inside_git(parts, git_folders)) is not None:
         return _GIT if _is_obeyed(inside) else None
-    for depth, part in enumerate(parts[:-1]):
-        inner = f"{part}/{parts[depth + 1]}"
+    for depth, part in enumerate(parts):
+        # The last part counts too: a link may stand where such a folder should.
+        inner = "/".join(parts[depth : depth + 2])
         if (runner := _FOLDERS.get(part.lower()) or _FOLDERS.get(inner.lower())) is not None:
             return runner
-    name = parts[-1]
+    return _of_name(parts[-1])
+
+
+def _of_name(name: str) -> str | None:
+    if name.lower() in _STARTS:  # a link, or the file that says where a repository is
+        return _GIT if name.lower() == ".git" else _FOLDERS.get(name.lower(), _PIPELINE)
     return _FILES.get(name) or _ENDINGS.get(os.path.splitext(name)[1])
+
+
+def _is_special(folder: str, git_folders: Container[str]) -> bool:
+    """Whether more than the name of a file in *folder* tells whether it is on the list."""
+    parts = folder.split("/")
+    return any(
+        part.lower() in _STARTS or "/".join(parts[: depth + 1]) in git_folders
+        for depth, part in enumerate(parts)
+    )
 
 
 def _inside_git(parts: list[str], git_folders: frozenset[str]) -> list[str] | None:
@@ -105,7 +119,7 @@ def _is_obeyed(inside: list[str]) -> bool:
     """Whether git obeys one of its own files, of the repository or of one within it."""
     if inside[0] in _PLAIN_OF_GIT:
         return False
-    is_hook = "hooks" in inside[:-1] and not inside[-1].endswith(".sample")
+    is_hook = "hooks" in inside and not inside[-1].endswith(".sample")
     return is_hook or inside[-1] in _OF_GIT or inside[-2:] == ["info", "attributes"]
 
 
@@ -170,13 +184,25 @@ class _Looking:
         self._top = top
         self._is_cut = False
         self._git: set[str] = set()
-        self._walk = Walk(top, MOST_LOOKED_AT, self._enters, breadth_first=True, stopped=stopped)
+        self._place: str | None = None
+        self._is_special = False
+        self._walk = Walk(
+            top,
+            MOST_LOOKED_AT,
+            self._enters,
+            breadth_first=True,
+            names_only=True,
+            stopped=stopped,
+        )
 
     def look(self) -> Watched:
         for found in self._walk:
-            folder, _, name = found.path.rpartition("/")
+            folder, name = found.path[: -len(found.name) - 1], found.name
+            if folder != self._place:
+                self._place, self._is_special = folder, _is_special(folder, self._git)
             if name == "HEAD" and found.is_file and folder:
                 self._git.add(folder)
+                self._is_special = True
             if not found.is_folder and self._is_watched(found):
                 if len(self._files) == MOST_WATCHED:
                     self._is_cut = True
@@ -186,7 +212,10 @@ class _Looking:
         return Watched(self._files, is_cut)
 
     def _is_watched(self, found: Found) -> bool:
-        if runner_of(found.path, frozenset(self._git)) is not None:
+        if self._is_special:
+            if runner_of(found.path, frozenset(self._git)) is not None:
+                return True
+        elif _of_name(found.name) is not None:
             return True
         # Its folder may be git's own, by a HEAD beside it that comes later.
         return found.name == "config" and all(
@@ -212,7 +241,10 @@ def _mark_of(found: Found) -> str:
         with suppress(OSError):
             return f"link {os.readlink(found.name, dir_fd=found.folder)!r}"
         return "gone"
-    status = found.status
+    try:
+        status = found.status
+    except FileNotFoundError:
+        return "gone"
     if found.is_file and status.st_size <= _READ_BYTES:
         with suppress(OSError):
             with open(open_beneath(found.folder, found.name, FILE), "rb") as file:

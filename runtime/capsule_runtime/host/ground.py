@@ -21,13 +21,14 @@ def ground_of(capsule: Capsule, places: Places, launch: Launch, state: Path) -> 
     home, workdir = str(Path.home()), os.path.realpath(places.workdir)
     system = [*SYSTEM, *(os.path.realpath(link) for link in _REACHED_BY_LINK)]
     program = launch.launcher or launch.argv[0]  # the caller chose that one
+    written = (workdir, os.path.realpath(places.original), str(capsule.folder))
     return Ground(
         capsule=str(capsule.folder),
         workdir=workdir,
         workdir_mode=places.workdir_mode,
         writable=tuple(map(str, (places.home, places.tmp, places.out))),
         agent=str(AGENT_PATH),
-        program=program_of(program, launch.env, (workdir, str(capsule.folder))),
+        program=program_of(program, launch.env, written),
         search_path=tuple(_search_path(launch.env)),
         system=tuple(filter(os.path.exists, system)),
         devices=tuple(filter(os.path.exists, (f"/dev/{name}" for name in DEVICES))),

@@ -28,19 +28,28 @@ class Found:
     """Relative to the top; bytes that are no UTF-8 stand for themselves (surrogateescape)."""
     name: str
     folder: int
-    status: os.stat_result
+    entry: os.DirEntry[str]
+
+    @property
+    def status(self) -> os.stat_result:
+        """Return what was seen of it, a link not followed.
+
+        Raises:
+            OSError: it is gone, and the walk is one that does not look at once.
+        """
+        return self.entry.stat(follow_symlinks=False)
 
     @property
     def is_folder(self) -> bool:
-        return stat.S_ISDIR(self.status.st_mode)
+        return self.entry.is_dir(follow_symlinks=False)
 
     @property
     def is_file(self) -> bool:
-        return stat.S_ISREG(self.status.st_mode)
+        return self.entry.is_file(follow_symlinks=False)
 
     @property
     def is_link(self) -> bool:
-        return stat.S_ISLNK(self.status.st_mode)
+        return self.entry.is_symlink()
 
     @property
     def is_sole(self) -> bool:
@@ -62,6 +71,8 @@ class Walk:
     enters: Callable[[Found], bool] | None = None
     opens_closed: bool = False
     breadth_first: bool = False
+    names_only: bool = False
+    """Whether it is enough to know names and kinds, for which a folder tells all at once."""
     stopped: Callable[[], bool] = lambda: False
     unseen: dict[str, str] = field(default_factory=dict[str, str])
     """What was not looked at, with the reason: a folder stands for all beneath it."""
@@ -110,8 +121,15 @@ class Walk:
                 if len(os.fsencode(path)) > MOST_PATH_BYTES:
                     self.unseen[path] = "its path is too long"
                     continue
-                with suppress(FileNotFoundError):
-                    yield Found(path, entry.name, fd, entry.stat(follow_symlinks=False))
+                found = Found(path, entry.name, fd, entry)
+                if self.names_only or self._is_seen(found):
+                    yield found
+
+    def _is_seen(self, found: Found) -> bool:
+        """Look at *found* now: what is gone already is no part of the tree."""
+        with suppress(FileNotFoundError):
+            return found.status is not None
+        return False
 
 
 def open_up(top: int, path: str) -> None:
