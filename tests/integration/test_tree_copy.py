@@ -48,6 +48,7 @@ def copied(original: Path) -> tuple[Path, CopyMade]:
 
 def assert_nothing_left(place: Workplace) -> None:
     assert os.listdir(place.folder) == []
+    assert place.discard()
     assert not has_trash(place.state)
 
 

@@ -12,7 +12,6 @@ import os
 import stat
 import time
 from collections.abc import Callable
-from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -30,6 +29,7 @@ _CLOCK_COARSE = 5
 _KEPT_BITS = 0o777
 _NEW = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
 _TICKS = 50
+_CHANGED = "it changed while it was copied"
 
 
 class TooLarge(Exception):
@@ -135,7 +135,10 @@ class _Copying:
             if folder != place:
                 self._enter(folder)
                 place = folder
-            self._take(found)
+            try:
+                self._take(found)
+            except FileExistsError:  # seen twice: somebody renames things meanwhile
+                self._left_out[found.path] = _CHANGED
 
     def _enter(self, folder: str) -> None:
         self._close()
@@ -168,14 +171,17 @@ class _Copying:
         self._keep("d", found.path, found.status, found.status)
 
     def _take_link(self, found: Found) -> None:
-        with suppress(FileNotFoundError):
+        try:
             target = os.readlink(found.name, dir_fd=found.folder)
-            os.symlink(target, found.name, dir_fd=self._into)
-            times = (found.status.st_atime_ns, found.status.st_mtime_ns)
-            if self._wish.owner is not None:
-                os.chown(found.name, *self._wish.owner, dir_fd=self._into, follow_symlinks=False)
-            os.utime(found.name, ns=times, dir_fd=self._into, follow_symlinks=False)
-            self._keep("l", found.path, os.lstat(found.name, dir_fd=self._into), found.status)
+        except OSError:  # gone, or no link any more
+            self._left_out[found.path] = _CHANGED
+            return
+        os.symlink(target, found.name, dir_fd=self._into)
+        times = (found.status.st_atime_ns, found.status.st_mtime_ns)
+        if self._wish.owner is not None:
+            os.chown(found.name, *self._wish.owner, dir_fd=self._into, follow_symlinks=False)
+        os.utime(found.name, ns=times, dir_fd=self._into, follow_symlinks=False)
+        self._keep("l", found.path, os.lstat(found.name, dir_fd=self._into), found.status)
 
     def _take_file(self, found: Found) -> None:
         try:
@@ -188,7 +194,7 @@ class _Copying:
         try:
             before = os.fstat(source)
             if not stat.S_ISREG(before.st_mode):
-                self._left_out[found.path] = "it changed while it was copied"
+                self._left_out[found.path] = _CHANGED
                 return
             target = os.open(found.name, _NEW, 0o600, dir_fd=self._into)
             try:

@@ -28,6 +28,7 @@ from capsule_runtime.core.work import (
 from capsule_runtime.host.code_runners import Watched, first_of, look, runner_warnings, warnings_of
 from capsule_runtime.host.collecting import collect
 from capsule_runtime.host.copy_index import load_index
+from capsule_runtime.host.filling import Stopped
 from capsule_runtime.host.kept_changes import Changes, Kept
 from capsule_runtime.host.private_files import make_private_directory
 from capsule_runtime.host.removal import remove_tree
@@ -63,7 +64,7 @@ class Workplace:
     def prepare(self, stopped: Callable[[], bool]) -> CopyMade | None:
         """Copy the work directory, if it is to be, and note what makes tools run something.
 
-        When this raises nothing of a copy is left.
+        When this raises, what there is of a copy is on its way out; `discard` removes it.
 
         Raises:
             Stopped: *stopped* said so.
@@ -82,8 +83,12 @@ class Workplace:
             )
             try:
                 made = copy_tree(wish, stopped)
+            except Stopped:
+                # Whoever stopped us waits: removing it may take longer than making it.
+                self._put_away()
+                raise
             except BaseException:
-                self.discard()
+                self.discard()  # on a full disk not even that could be recorded
                 raise
         if self.mode != "ro":
             with suppress(OSError):  # what cannot be looked at now has nothing to be compared with
@@ -116,18 +121,25 @@ class Workplace:
 
     def discard(self) -> bool:
         """Remove the copy and what was noted of it; tell whether all of it is gone."""
-        for name in ("work.index", "work.index.new", "watched"):
-            (self.folder / name).unlink(missing_ok=True)
+        self._put_away()
         if self.mode != "copy":
             return True
-        trash = self.state / TRASH
-        with suppress(OSError):
-            make_private_directory(trash)
-            # Once it has another name it is nobody's: whoever comes next may go on removing it.
-            name = f"{self.folder.name}.{time.time_ns():x}"
-            work_folder(self.folder).rename(trash / name)
-            return remove_tree(trash, name, lambda: False)
-        return not os.path.lexists(work_folder(self.folder))
+        trash, is_gone = self.state / TRASH, True
+        with suppress(FileNotFoundError):
+            for name in os.listdir(trash):
+                if name.startswith(f"{self.folder.name}."):
+                    is_gone = remove_tree(trash, name, lambda: False) and is_gone
+        return is_gone and not os.path.lexists(work_folder(self.folder))
+
+    def _put_away(self) -> None:
+        """Give the copy a name by which it is nobody's: whoever comes next may remove it."""
+        for name in ("work.index", "work.index.new", "watched"):
+            (self.folder / name).unlink(missing_ok=True)
+        if os.path.lexists(work_folder(self.folder)):
+            with suppress(OSError):
+                make_private_directory(self.state / TRASH)
+                name = f"{self.folder.name}.{time.time_ns():x}"
+                work_folder(self.folder).rename(self.state / TRASH / name)
 
     def _warned(
         self, changes: WorkChanges, paths: list[bytes], stopped: Callable[[], bool]
