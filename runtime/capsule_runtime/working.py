@@ -39,12 +39,13 @@ class Working:
         self._workplace = workplace
         self._record = record
         self._note = note
-        self._stop = threading.Event()
+        self._stop: threading.Event | None = threading.Event()
         self._is_needed = False
 
     def stop(self) -> None:
         """Break off the copying, if it is still going on."""
-        self._stop.set()
+        if self._stop is not None:
+            self._stop.set()
 
     async def prepare(self, ask_stop: Callable[[Reason, str], Awaitable[None]]) -> None:
         """Copy the work directory, if the run gets a copy, and note what is in it.
@@ -52,8 +53,10 @@ class Working:
         Raises:
             HostError: it cannot be copied.
         """
+        stop = self._stop
+        assert stop is not None, "it is made ready once"
         try:
-            made = await in_thread(self._workplace.prepare, self._stop)
+            made = await in_thread(self._workplace.prepare, stop)
         except Stopped:
             return  # whoever stopped it is on record, and there will be no launch
         except TooLarge as exc:
@@ -62,6 +65,8 @@ class Working:
             )
             await ask_stop(Reason.DISK, words)
             return
+        finally:
+            self._stop = None
         if made is not None:
             await self._record(lambda seq, at, run: Copied(seq, at, run, made))
 

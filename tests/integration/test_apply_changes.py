@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import os
 import random
 import stat
@@ -229,6 +230,28 @@ def test_a_change_between_the_look_and_the_act_is_put_back(bench: Bench) -> None
             target.apply(numbered, blobs)
 
     assert moved.value.paths == ("3",)
+    assert tree_of(bench.original) == before
+
+
+class Interrupted(io.BytesIO):
+    """Contents in whose midst somebody presses Ctrl-C."""
+
+    def read(self, size: int | None = -1, /) -> bytes:
+        if self.tell() >= 6:
+            raise KeyboardInterrupt
+        return super().read(size)
+
+
+def test_an_interrupt_in_the_midst_undoes_all(bench: Bench) -> None:
+    for name in ("a", "b", "c"):
+        (bench.original / name).write_text("old")
+    bench.make_copy()
+    for name in ("a", "b", "c"):
+        (bench.copy / name).write_text("new")
+    numbered, before = bench.collect(), tree_of(bench.original)
+    with bench.target() as target, pytest.raises(KeyboardInterrupt):
+        target.apply(numbered, Interrupted(bench.kept.blobs.read_bytes()))
+
     assert tree_of(bench.original) == before
 
 

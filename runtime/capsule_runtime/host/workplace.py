@@ -25,7 +25,6 @@ from capsule_runtime.core.work import (
     shortened,
     show_path,
 )
-from capsule_runtime.host.code_runners import Watched, first_of, look, runner_warnings, warnings_of
 from capsule_runtime.host.collecting import collect
 from capsule_runtime.host.copy_index import load_index
 from capsule_runtime.host.filling import Stopped
@@ -33,6 +32,7 @@ from capsule_runtime.host.kept_changes import Changes, Kept
 from capsule_runtime.host.private_files import make_private_directory
 from capsule_runtime.host.removal import remove_tree
 from capsule_runtime.host.tree_copy import CopyWish, copy_tree
+from capsule_runtime.host.watched_files import Watched, first_of, look, runner_warnings, warnings_of
 
 TRASH = "trash"
 _LEFT_SECONDS = 120
@@ -92,7 +92,7 @@ class Workplace:
                 raise
         if self.mode != "ro":
             with suppress(OSError):  # what cannot be looked at now has nothing to be compared with
-                seen = look(str(self.place), stopped)
+                seen = look(str(self.place), stopped, os.stat(self.state))
                 self._watched.write_bytes(msgspec.msgpack.encode((_encoded(seen), seen.is_cut)))
         return made
 
@@ -148,7 +148,7 @@ class Workplace:
             files, was_cut = msgspec.msgpack.decode(
                 self._watched.read_bytes(), type=tuple[dict[bytes, str], bool]
             )
-            after = look(str(self.place), stopped)
+            after = look(str(self.place), stopped, os.stat(self.state))
         except (OSError, msgspec.DecodeError):
             return changes  # nobody looked before, so nothing can be told
         before = {os.fsdecode(path): mark for path, mark in files.items()}

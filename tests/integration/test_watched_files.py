@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from capsule_runtime.host import code_runners
-from capsule_runtime.host.code_runners import look, warnings_of
+from capsule_runtime.host import watched_files
+from capsule_runtime.host.watched_files import look, warnings_of
 from support.trees import git
 
 
@@ -111,7 +111,7 @@ def test_a_link_in_the_place_of_a_folder_is_seen(tmp_path: Path) -> None:
 def test_what_was_there_is_not_missed_where_not_all_is_looked_at(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(code_runners, "MOST_LOOKED_AT", 30)
+    monkeypatch.setattr(watched_files, "MOST_LOOKED_AT", 30)
     (tmp_path / "a").mkdir()
     (tmp_path / "a/.envrc").touch()
 
@@ -121,6 +121,15 @@ def test_what_was_there_is_not_missed_where_not_all_is_looked_at(
 
     assert warned(tmp_path, crowd) == {}
     assert look(str(tmp_path)).is_cut
+
+
+def test_the_state_directory_is_passed_by(tmp_path: Path) -> None:
+    (tmp_path / "state").mkdir()
+    (tmp_path / "state/.envrc").touch()
+    without = (tmp_path / "state").stat()
+
+    assert list(look(str(tmp_path)).files) == ["state/.envrc"]
+    assert look(str(tmp_path), without=without).files == {}
 
 
 def test_a_pipe_in_the_place_of_a_file_is_not_waited_for(tmp_path: Path) -> None:
