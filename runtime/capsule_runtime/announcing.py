@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from capsule_runtime.core.facts import AttemptStarted, Created
-from capsule_runtime.core.sandbox_plan import TIER
 from capsule_runtime.host.capsule import Launch
 from capsule_runtime.host.rows import ContextRow
 from capsule_runtime.request import Ready
@@ -43,7 +42,7 @@ def attempt_started(
         driver=harness.driver,
         argv=launch.argv,
         env_names=tuple(sorted(launch.env)),
-        containment=TIER,
+        containment=ready.shell.tier,
         limits=ready.limits,
         model=ready.model,
         session=session,

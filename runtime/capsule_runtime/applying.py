@@ -13,10 +13,10 @@ from pathlib import Path
 import anyio
 from msgspec.structs import replace
 
-from capsule_runtime.core.facts import Applied
 from capsule_runtime.core.journal import Append, Journal
 from capsule_runtime.core.log import Record
 from capsule_runtime.core.work import show_path
+from capsule_runtime.core.work_facts import Applied
 from capsule_runtime.errors import HostError, UsageError
 from capsule_runtime.host.apply_changes import Numbered, Target
 from capsule_runtime.host.apply_target import opened_target

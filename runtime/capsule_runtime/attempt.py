@@ -27,6 +27,7 @@ from capsule_runtime.core.states import State
 from capsule_runtime.core.units import show_size
 from capsule_runtime.deadline_watch import DeadlineWatch
 from capsule_runtime.deciding import Decider
+from capsule_runtime.doorkeeping import Doorkeeper
 from capsule_runtime.errors import HarnessError, HostError
 from capsule_runtime.guarded import GuardedDriver
 from capsule_runtime.host.capsule import Launch
@@ -71,6 +72,7 @@ class Attempt:
         self._watch = DeadlineWatch(run, self._decider, host.clock, self._limits, self.ask_stop)
         self._hands.watch = self._watch
         self._resources: RunResources | None = None
+        self._doorkeeper: Doorkeeper | None = None
         self._places: tuple[str, ...] = ()
         self._begun = anyio.Event()
 
@@ -114,6 +116,8 @@ class Attempt:
             await self._not_run(Reason.INTERRUPTED, "")
         finally:
             self._begun.set()
+            if self._doorkeeper is not None:
+                self._doorkeeper.close()
 
     async def _announce(self, launching: Launching) -> None:
         await self._record(launching.started)
@@ -158,6 +162,10 @@ class Attempt:
             child = stdio.child
             tree = await self._host.warden.spawn(spawn, child.stdin, child.stdout, child.stderr)
             child.close()
+            if launch.walls is not None and (seal := launch.walls.seal) is not None:
+                self._doorkeeper = Doorkeeper(
+                    self._host, self._run, self._decider, seal.doors, tree.doors
+                )
             self._hands.hold(tree, stdio)
             moment = self._host.clock.moment()
             self._watch.started(moment.now)
@@ -191,6 +199,8 @@ class Attempt:
             async with anyio.create_task_group() as tasks:
                 stdio.stdin.serve(tasks.start_soon)
                 tasks.start_soon(self._watch.run)
+                if self._doorkeeper is not None:
+                    tasks.start_soon(self._doorkeeper.serve)
                 if self._resources is not None:
                     self._host.resources.add(self._resources, tasks.start_soon)
                 drained = self._read_outputs(tasks, stdio, stderr)
@@ -202,6 +212,8 @@ class Attempt:
                 # What was decided is also done: nobody is cancelled between the two.
                 async with self._decider.turn:
                     tasks.cancel_scope.cancel()
+            if self._doorkeeper is not None:
+                await self._doorkeeper.finish()
             self._log.check()
         except BaseException:
             await bury(tree, self._decider.trouble)

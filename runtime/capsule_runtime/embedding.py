@@ -56,6 +56,10 @@ class RunResult:
     """All that was read and written, as the harness reported it; None if it reported nothing."""
     usage: UsageTotal
     """What the model calls used, in sum and each."""
+    harness_microusd: int | None
+    """What the harness itself says that it cost, in micro-dollars; None if it says nothing."""
+    harness_is_partial: bool
+    """Whether that is the least: of some calls it said nothing."""
     created_at: str
     ended_at: str
     out: Path
@@ -181,6 +185,8 @@ def result_of(record: Record, out: Path) -> RunResult:
         tool_calls=record.tool_calls,
         tokens=record.tokens,
         usage=record.usage.total,
+        harness_microusd=record.told_dollars.sum.microusd,
+        harness_is_partial=record.told_dollars.sum.is_partial,
         created_at=created.at,
         ended_at=ended.at,
         out=out,

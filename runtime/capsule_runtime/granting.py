@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 from msgspec import Struct
 
 from capsule_runtime.asking import asked_by
-from capsule_runtime.core.capability_forms import host_in_one_form, parse_item
+from capsule_runtime.core.capability_forms import hint_for, host_in_one_form, parse_item
 from capsule_runtime.core.grants import (
     TIERS,
     Capabilities,
@@ -65,6 +65,8 @@ class Standing:
     """Everything that is asked for, and where it is granted; None where nobody does."""
     floor: Tier
     """The weakest tier that will do."""
+    is_named: bool = False
+    """Whether the caller named a tier: then it is that one, also where a stronger one can be had."""
     digest: Digest | None = None
     """Of the capsule's folder; None when it asks for nothing."""
     trusted: Trust | None = None
@@ -115,14 +117,14 @@ def standing_of(
     asked = asked_by(capsule, floors, state)
     floor = floor_of(wanted, floors)
     if not asked:
-        return Standing({}, floor)
+        return Standing({}, floor, bool(floors))
     from capsule_runtime.host.capsule_digest import digest_of  # most capsules ask for nothing
     from capsule_runtime.host.trust_file import load_trust
 
     digest, trusted = digest_of(capsule.folder), load_trust(state, capsule.folder)
     if trusted and trusted.digest == digest.text:
         sources[f"trusted {trusted.at}"] = trusted.asks
-    return Standing(granted_by(asked, sources), floor, digest, trusted)
+    return Standing(granted_by(asked, sources), floor, bool(floors), digest, trusted)
 
 
 def on_permission(of_capsule: Wish | None, of_run: Wish | None) -> Policy:
@@ -222,12 +224,14 @@ def _split(words: str) -> list[str]:
 
 
 def _items(words: Iterable[str], where: str) -> tuple[Item, ...]:
+    return tuple(_granted(_item(word, where)) for word in words)
+
+
+def _item(word: str, where: str) -> Item:
     try:
-        return tuple(_granted(parse_item(word)) for word in words)
+        return parse_item(word)
     except ValueError as exc:
-        raise UsageError(
-            "E-USE-032", f"{where}: {exc}", "For instance --grant read=/usr/share/dict."
-        ) from exc
+        raise UsageError("E-USE-032", f"{where}: {exc}", hint_for(word)) from exc
 
 
 def _configured(capabilities: Capabilities) -> tuple[Item, ...]:

@@ -3,24 +3,26 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 
 from msgspec import Struct
 
-from capsule_runtime.containing import walls_of
+from capsule_runtime.containing import ADVISORY, shell_of, walls_of
 from capsule_runtime.core.ceilings import Ceilings, DayCeilings
 from capsule_runtime.core.containment import Containment
 from capsule_runtime.core.grants import Grants, Policy
 from capsule_runtime.core.ledger import Spend
-from capsule_runtime.core.sandbox_plan import TIER
+from capsule_runtime.errors import ContainmentError
 from capsule_runtime.granting import Asks, caveats_of_grants
 from capsule_runtime.host.capsule import Task, plan_launch
+from capsule_runtime.host.run_users import FIRST
 from capsule_runtime.host.state import default_state, places_of
 from capsule_runtime.pricing import PriceBook
 from capsule_runtime.request import (
     Ready,
     RunRequest,
-    check_tier,
+    doors_of,
     read_request,
     settle,
     with_version,
@@ -78,9 +80,15 @@ def plan_run(
     """
     state = state or default_state()
     ready = settle(read_request(request, day_ceilings() if day is None else day), state)
-    if not in_any_tier:
-        check_tier(ready.standing)
-    ready = with_version(ready, None)
+    try:
+        shell = shell_of(ready.standing, state).with_doors(doors_of(ready))
+    except ContainmentError:
+        if not (in_any_tier or any(item.kind == "tier" for item in ready.standing.missing)):
+            raise
+        shell = ADVISORY
+    if shell.needs_user:
+        shell = shell.of_user(FIRST)
+    ready = replace(with_version(ready, None), shell=shell)
     terms = ready.terms
     table = (prices or price_book(state)).load() if terms.needs_prices else None
     terms.check(ready.model, table)
@@ -96,10 +104,13 @@ def plan_run(
         session=None,
         memory=None,
         limits=ready.limits,
+        network=shell.environment,
         awaited=tuple(it.value for it in ready.standing.missing if it.kind in ("env", "secret")),
     )
-    launch = plan_launch(capsule, places, task)
-    walls = walls_of(capsule, places, launch, ready.limits, state=state, grants=ready.grants)
+    launch = plan_launch(capsule, shell.seen(places), task)
+    walls = walls_of(
+        capsule, places, launch, ready.limits, state=state, grants=ready.grants, shell=shell
+    )
     return Plan(
         capsule=manifest.name,
         version=manifest.version,
@@ -110,7 +121,7 @@ def plan_run(
         env={name: _origin(name, ready, launch.plan.env) for name in sorted(launch.env)},
         workdir=str(ready.workdir),
         workdir_mode=ready.workdir_mode,
-        containment=TIER,
+        containment=shell.tier,
         asks=ready.standing.asks,
         grants=ready.grants,
         walls=walls.report,

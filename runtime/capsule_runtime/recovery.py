@@ -11,12 +11,13 @@ import anyio.to_thread
 import msgspec
 
 from capsule_runtime.core.actions import Action
-from capsule_runtime.core.facts import Collected, Recovered
+from capsule_runtime.core.facts import Recovered
 from capsule_runtime.core.journal import Append, Moment
 from capsule_runtime.core.ledger import Ledger
 from capsule_runtime.core.log import Record
 from capsule_runtime.core.outcome import Reason
 from capsule_runtime.core.run import Run
+from capsule_runtime.core.work_facts import Collected
 from capsule_runtime.errors import StoreError
 from capsule_runtime.host.clock import Clock
 from capsule_runtime.host.feed import whole_log

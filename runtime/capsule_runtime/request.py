@@ -7,14 +7,16 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Self
 
+from capsule_runtime.containing import ADVISORY, Shell, shell_of
 from capsule_runtime.core.ceilings import NO_DAY, Ceilings, DayCeilings
+from capsule_runtime.core.destinations import parse_upstream
+from capsule_runtime.core.doors import DoorPlan
 from capsule_runtime.core.env_names import check_names
 from capsule_runtime.core.grants import Capabilities, Grants, Policy, Wish
 from capsule_runtime.core.model_names import check_model
-from capsule_runtime.core.sandbox_plan import TIER
 from capsule_runtime.core.terms import NO_CEILINGS, Terms, terms_of
 from capsule_runtime.core.work import WorkdirMode
-from capsule_runtime.errors import ContainmentError, UsageError
+from capsule_runtime.errors import UsageError
 from capsule_runtime.granting import (
     Standing,
     on_permission,
@@ -52,13 +54,15 @@ class RunRequest:
     processes: int | None = None
     """Lowers how many processes and threads the manifest lets the run have."""
     containment: str | None = None
-    """The weakest tier that will do: sealed, scoped or advisory. None means scoped."""
+    """The tier to run in: sealed, scoped or advisory. None is the strongest there is, from scoped on."""
     grants: tuple[str, ...] = ()
     """What the capsule gets if it asks for it, each as KIND=VALUE, such as read=/usr/share/dict."""
     ceilings: Ceilings = NO_CEILINGS
     """What the run may spend; the lower of these and the manifest's hold."""
     on_permission: Wish | None = None
     """What the harness is told when it asks whether it may use a tool; the strictest wish holds."""
+    upstream: str | None = None
+    """The one place, as HOST:PORT, that the run reaches at that port of its own loopback."""
     workdir_mode: WorkdirMode | None = None
     """ro, copy or rw; None for what the capsule asks for. Not more than that."""
     driver: str | None = None
@@ -121,6 +125,8 @@ class Ready:
     """What the harness is told when it asks whether it may use a tool."""
     installed: Installed | None = None
     """The harness as it is here, where its version matters."""
+    shell: Shell = ADVISORY
+    """How it is contained."""
 
     @property
     def notes(self) -> tuple[str, ...]:
@@ -181,8 +187,11 @@ def read_request(request: RunRequest, day: DayCeilings = NO_DAY) -> Draft:
 
 def grant(draft: Draft, state: Path | None = None) -> Ready:
     """Check that *draft* gets what it asks for. Raises as `check_request` does."""
-    ready = settle(draft, state or default_state())
-    check_tier(ready.standing)
+    state = state or default_state()
+    ready = settle(draft, state)
+    if any(item.kind == "tier" for item in ready.standing.missing):
+        refuse_missing(ready.capsule, ready.standing)
+    ready = replace(ready, shell=shell_of(ready.standing, state).with_doors(doors_of(ready)))
     refuse_missing(ready.capsule, ready.standing)
     return ready
 
@@ -203,6 +212,17 @@ def settle(draft: Draft, state: Path) -> Ready:
         standing,
         policy,
     )
+
+
+def doors_of(ready: Ready) -> DoorPlan:
+    """Return what the run may reach.
+
+    Raises:
+        UsageError: E-USE-052, the upstream is no place.
+    """
+    if ready.request.upstream is not None:
+        parse_upstream(ready.request.upstream)
+    return DoorPlan(ready.grants.hosts, ready.request.upstream)
 
 
 def with_version(ready: Ready, state: Path | None) -> Ready:
@@ -238,19 +258,3 @@ def _capsule(request: RunRequest, workdir: Path) -> Capsule:
         return bare_capsule(request.driver, workdir)
     what = "a capsule or a driver is to be named: one, and not both"
     raise UsageError("E-USE-035", what, "Name the folder of a capsule, or a driver with --driver.")
-
-
-def check_tier(standing: Standing) -> None:
-    """Refuse a run whose tier cannot be had.
-
-    Raises:
-        ContainmentError: E-CAP-001, it cannot.
-    """
-    if any(item.kind == "tier" for item in standing.missing):
-        return  # what is missing is refused, and named as such
-    if standing.floor != TIER:
-        raise ContainmentError(
-            "E-CAP-001",
-            f"containment {standing.floor!r} cannot be had: this version builds no walls on the network",
-            "Pass --containment advisory to run without them; `capsule doctor` says what holds.",
-        )

@@ -18,7 +18,7 @@ def find_mode(
     """Return in which mode a run of what lies in the folder *capsule* has *workdir*.
 
     Raises:
-        UsageError: E-USE-052, its caller wants more than its manifest asks for.
+        UsageError: E-USE-053, its caller wants more than its manifest asks for.
     """
     holds = capsule is not None and is_beneath(str(capsule), os.path.realpath(workdir))
     return mode_of(asked, wanted, holds_capsule=holds)

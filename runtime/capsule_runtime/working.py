@@ -11,10 +11,11 @@ import anyio
 import anyio.to_thread
 import msgspec
 
-from capsule_runtime.core.facts import Collected, Copied, Created, Fact
+from capsule_runtime.core.facts import Created, Fact
 from capsule_runtime.core.outcome import Reason
 from capsule_runtime.core.units import parse_size
 from capsule_runtime.core.work import WorkChanges
+from capsule_runtime.core.work_facts import Collected, Copied
 from capsule_runtime.errors import CapsuleError
 from capsule_runtime.host.filling import Stopped
 from capsule_runtime.host.state import run_folder

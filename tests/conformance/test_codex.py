@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import json
+import time
 import tomllib
+from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from capsule_drivers.codex import CodexConfig, CodexDriver
+from capsule_drivers.codex.calls import Repeats
 from capsule_runtime import (
     Ack,
     Answer,
@@ -47,6 +51,11 @@ KEY = "sk-secret"
 USED = {"inputTokens": 1001, "cachedInputTokens": 201, "outputTokens": 51}
 USED_EXEC = {"input_tokens": 3004, "cached_input_tokens": 604, "output_tokens": 154}
 MODEL = "openai:gpt-5"
+RECORDED = [
+    path
+    for path in sorted((Path(__file__).parent / "transcripts/codex").glob("*.jsonl"))
+    if not path.stem.endswith((".events", ".frames"))
+]
 
 
 def request(**given: object) -> LaunchRequest:
@@ -87,15 +96,15 @@ def note(method: str, **params: object) -> bytes:
 
 
 def item(state: str, type: str, **fields: object) -> bytes:
-    return note(f"item/{state}", item={"type": type, "id": "i", **fields})
+    return note(f"item/{state}", item={"id": "i", "type": type, **fields})
 
 
 def delta(text: str) -> bytes:
     return note("item/agentMessage/delta", itemId="i", delta=text)
 
 
-def message(text: str) -> bytes:
-    return item("completed", "agentMessage", text=text)
+def message(text: str, id: str = "i") -> bytes:
+    return item("completed", "agentMessage", id=id, text=text)
 
 
 def used(total: dict[str, int], last: dict[str, int] | None = None, **where: object) -> bytes:
@@ -120,10 +129,18 @@ EXEC_BEGUN = b'{"type":"thread.started","thread_id":"t"}\n'
 
 
 def heard(*lines: bytes, **given: object) -> list[Said]:
-    """Return what is made of *lines* once the turn has begun."""
+    """Return what is made of *lines* once the turn has begun, but for what is remembered."""
     driver, _ = planned(**given)
     driver.receive(OPENING)
-    return list(driver.receive(b"".join(lines)))
+    return told(driver.receive(b"".join(lines)))
+
+
+def told(said: Sequence[Said]) -> list[Said]:
+    return [it for it in said if not isinstance(it, Remember)]
+
+
+def remembered(said: Sequence[Said]) -> list[bytes]:
+    return [it.data for it in said if isinstance(it, Remember)]
 
 
 def sent(said: Event | Send | Remember | None) -> dict[str, Any]:
@@ -158,7 +175,7 @@ def test_its_settings_lead_to_the_callers_provider_and_nowhere_else() -> None:
     config = config_of(plan)
     provider = config["model_providers"][config["model_provider"]]
     assert provider["base_url"] == "http://proxy/v1"
-    assert provider["request_max_retries"] == provider["stream_max_retries"] == 2
+    assert (provider["request_max_retries"], provider["stream_max_retries"]) == (0, 2)
     assert config["model"] == "gpt-5"
     assert config["developer_instructions"] == 'be "brief"\nand kind\x7f'
     assert config["features"] == {"plugins": False, "apps": False}
@@ -307,13 +324,42 @@ def test_an_interrupt_between_two_calls_is_asked_for_again() -> None:
 
 def test_an_interrupt_names_the_turn() -> None:
     driver, _ = planned()
-    assert driver.interrupt() is None
     driver.receive(OPENING)
 
     asked = sent(driver.interrupt())
 
     assert (asked["id"], asked["method"]) == (4, "turn/interrupt")
     assert asked["params"] == {"threadId": "t", "turnId": "u"}
+
+
+def test_an_interrupt_before_the_turn_lets_none_begin() -> None:
+    driver, _ = planned()
+
+    assert driver.interrupt() == Send(b"")
+    _, _, session, failed = driver.receive(INITIALIZED + OPENED)
+
+    assert session == Session("t", MODEL)
+    assert failed == TurnFailed(FailureKind.OTHER, "interrupted before its turn began")
+
+
+def test_an_interrupt_that_is_due_again_is_none_before_the_turn() -> None:
+    driver, _ = planned()
+    driver.receive(OPENING)
+    asked = sent(driver.interrupt())
+    refused = line({"error": {"code": -32600, "message": "no active turn"}, "id": asked["id"]})
+
+    assert driver.receive(refused + OPENED) == []
+
+
+def test_an_interrupt_while_the_turn_begins_follows_it() -> None:
+    driver, _ = planned()
+    driver.receive(INITIALIZED + OPENED)
+
+    assert driver.interrupt() == Send(b"")
+    (asked,) = driver.receive(BEGUN)
+
+    assert sent(asked)["method"] == "turn/interrupt"
+    assert sent(asked)["params"]["turnId"] == "u"
 
 
 def test_words_go_to_the_turn_under_the_id_by_which_they_are_known_again() -> None:
@@ -404,6 +450,31 @@ def test_a_change_of_files_and_more_rights_are_asked_for_as_well() -> None:
     assert sent(driver.answer("7", Answer("allow"))) == given
 
 
+def test_what_a_change_of_files_would_change_is_shown_to_whoever_decides() -> None:
+    changes = [{"path": "a", "kind": {"type": "add"}, "diff": "x"}]
+
+    (_, asked) = heard(
+        item("started", "fileChange", changes=changes),
+        asking("item/fileChange/requestApproval", itemId="i", reason=None),
+    )
+
+    assert asked == Permission("7", "apply_patch", {"changes": changes})
+
+
+def test_a_question_in_words_that_are_not_known_is_answered_all_the_same() -> None:
+    error, noted = heard(asking("item/commandExecution/requestApproval", command=7))
+
+    assert sent(error)["id"] == 7
+    assert "error" in sent(error)
+    assert isinstance(noted, Note)
+
+
+def test_a_question_that_offers_nothing_is_asked() -> None:
+    (asked,) = heard(asking("item/commandExecution/requestApproval", availableDecisions=None))
+
+    assert asked == Permission("7", "shell", {})
+
+
 def test_more_rights_that_are_refused_are_none() -> None:
     driver, _ = planned()
     driver.receive(asking("item/permissions/requestApproval", permissions={"network": {}}))
@@ -460,26 +531,41 @@ def test_numbers_that_cannot_be_are_unknown() -> None:
     assert usage == Usage(MODEL)
 
 
+def test_a_report_without_a_number_is_not_one_of_nothing() -> None:
+    assert heard(used(USED), used({}, {}))[1:] == [Usage(MODEL)]
+
+
+def test_an_answer_of_which_nobody_told_the_usage_used_something() -> None:
+    said = heard(message("a"), used({}, {}), over("completed"))
+
+    assert said == [Text("a", "u:1"), Usage(MODEL), TurnEnd("a")]
+
+
+def test_a_fragment_that_comes_again_when_all_is_said_is_no_call() -> None:
+    said = heard(delta("a"), message("a"), used(USED), delta("a"), over("completed"))
+
+    assert len([it for it in said if isinstance(it, Usage)]) == 1
+
+
 def test_what_was_used_before_a_resume_is_not_counted_again() -> None:
     driver, _ = planned(session="t")
     driver.receive(INITIALIZED)
 
     before = driver.receive(used(USED) + OPENED + BEGUN)
-    after = driver.receive(used({name: 2 * count for name, count in USED.items()}))
+    after = told(driver.receive(used({name: 2 * count for name, count in USED.items()})))
 
     assert not any(isinstance(event, Usage) for event in before)
     assert after == [Usage(MODEL, 800, 51, 201, 0, None, 0, call_id="t:2104")]
 
 
-def test_what_the_thread_used_is_remembered_for_the_next_run() -> None:
-    kept, end = heard(used(USED), over("completed"))[1:]
-    assert isinstance(kept, Remember)
-    driver, _ = planned(session="t", memory=kept.data)
+def test_what_the_thread_used_is_remembered_even_by_a_run_that_is_killed() -> None:
+    killed, _ = planned()
+    [kept] = remembered(killed.receive(OPENING + used(USED) + delta("a")))
+    driver, _ = planned(session="t", memory=kept)
     driver.receive(OPENING)
 
-    (usage,) = driver.receive(used({**USED, "inputTokens": 1101}))
+    (usage,) = told(driver.receive(used({**USED, "inputTokens": 1101})))
 
-    assert end == TurnEnd("")
     assert usage == Usage(MODEL, 100, 0, 0, 0, None, 0, call_id="t:1152")
 
 
@@ -488,7 +574,27 @@ def test_a_memory_that_says_nothing_of_the_thread_is_none(memory: bytes | None) 
     driver, _ = planned(session="t", memory=memory)
     driver.receive(OPENING)
 
-    assert len(driver.receive(used(USED))) == 1
+    assert len(told(driver.receive(used(USED)))) == 1
+
+
+def test_only_a_total_that_is_new_is_remembered() -> None:
+    driver, _ = planned()
+    inner: dict[str, object] = {"threadId": "inner", "turnId": "v"}
+    driver.receive(OPENING)
+
+    said = driver.receive(
+        delta("a") + used(USED) * 2 + used(USED, None, **inner) + over("completed")
+    )
+
+    assert len(remembered(said)) == 1
+
+
+def test_a_report_that_comes_late_and_again_counts_once() -> None:
+    more = {name: 2 * count for name, count in USED.items()}
+
+    said = heard(used(USED), used(more, USED), used(USED))
+
+    assert [it.call_id for it in said if isinstance(it, Usage)] == ["t:1052", "t:2104"]
 
 
 def test_a_call_that_was_cut_off_used_something() -> None:
@@ -513,10 +619,32 @@ def test_an_agent_of_the_agent_is_counted_and_not_heard() -> None:
     assert [type(event) for event in said] == [Usage, Usage]
 
 
+def test_an_agent_of_the_agent_has_a_model_of_its_own() -> None:
+    inner: dict[str, object] = {"threadId": "inner", "turnId": "v"}
+    begun = note("thread/started", thread={"id": "inner", "model": "gpt-5-mini"})
+
+    theirs, ours = heard(begun, used(USED, None, **inner), used(USED))
+
+    assert isinstance(theirs, Usage) and isinstance(ours, Usage)
+    assert (theirs.model, ours.model) == ("openai:gpt-5-mini", MODEL)
+
+
+def test_an_agent_that_is_resumed_with_its_agent_counts_its_last_call() -> None:
+    inner: dict[str, object] = {"threadId": "inner", "turnId": "v"}
+    total = {name: 7 * count for name, count in USED.items()}
+
+    (begun,) = heard(used(total, USED, **inner))
+    (resumed,) = heard(used(total, USED, **inner), session="t")
+
+    assert isinstance(begun, Usage) and isinstance(resumed, Usage)
+    assert (begun.output_tokens, resumed.output_tokens) == (7 * 51, 51)
+
+
 @pytest.mark.parametrize(
     "broken",
     [
         used(USED)[:-20] + b"\n",
+        used(USED)[:80] + b"\n",
         used(USED).replace(b"1001", b'"many"'),
         b'{"type":"turn.completed","usage":{"input_tokens":"many"}}\n',
     ],
@@ -535,6 +663,33 @@ def test_a_model_that_was_changed_on_the_way_is_the_one_that_is_paid() -> None:
 
     assert isinstance(usage, Usage)
     assert usage.model == "openai:gpt-5-mini"
+
+
+def test_an_answer_that_comes_twice_begins_no_second_turn() -> None:
+    driver, _ = planned()
+
+    said = driver.receive(INITIALIZED * 2 + OPENED * 2 + BEGUN * 2)
+
+    methods = [sent(it)["method"] for it in said if isinstance(it, Send)]
+    assert methods == ["initialized", "thread/start", "turn/start"]
+
+
+def test_a_question_that_comes_twice_is_asked_once() -> None:
+    driver, _ = planned()
+
+    first, again = driver.receive(SHELL), driver.receive(SHELL)
+    driver.answer("7", Answer("allow"))
+
+    assert (len(first), len(again), len(driver.receive(SHELL))) == (1, 0, 0)
+
+
+def test_an_opening_that_is_refused_twice_ends_it_once() -> None:
+    driver, _ = planned(session="t")
+    refused = line({"error": {"code": -32600, "message": "not now"}, "id": 2})
+
+    said = driver.receive(INITIALIZED + refused * 2)
+
+    assert [type(it) for it in said if not isinstance(it, Send)] == [TurnFailed]
 
 
 # What a retry says again.
@@ -569,7 +724,7 @@ def test_a_text_that_was_cut_off_ends_where_it_was_cut() -> None:
 
     assert said == [
         TextDelta("Hel"),
-        Text("Hel"),
+        Text("Hel", "u:1"),
         Usage(MODEL),
         Retrying(1, "it broke", 2),
         TextDelta("By"),
@@ -584,6 +739,62 @@ def test_a_retry_that_stops_short_is_heard() -> None:
     assert said[4:] == [TextDelta("Hel"), Text("Hel", "u:1")]
 
 
+def test_a_retry_that_says_something_else_first_repeats_no_words() -> None:
+    thought = item("completed", "reasoning", summary=["well"])
+    said = heard(message("Hello"), retry(1), thought, delta("Hel"), message("Hello"), retry(2))
+
+    assert [type(event) for event in said] == [Text, Usage, Retrying, Thinking, Usage, Retrying]
+
+
+def test_what_is_held_back_is_kept_apart_by_its_kind() -> None:
+    said = heard(
+        message("Hello"),
+        retry(1),
+        delta("Hel"),
+        note("item/reasoning/textDelta", delta="lo"),
+        message("Help"),
+    )
+
+    assert said[3:] == [ThinkingDelta("lo"), Text("Help", "u:1")]
+
+
+def test_a_text_that_was_streamed_anew_is_ended_though_it_was_said_before() -> None:
+    """What was streamed stands until a complete text replaces it."""
+    said = heard(message("Hello"), retry(1), delta("Hex"), message("Hello", "j"))
+
+    assert said[3:] == [TextDelta("Hex"), Text("Hello", "u:1")]
+
+
+def test_to_hold_back_a_long_text_takes_no_more_than_to_pass_it_on() -> None:
+    """It took the square of its length once: minutes for this one."""
+    repeats, fragment = Repeats(), "ten chars."
+    repeats.whole(Text, fragment * 200_000, None)
+    repeats.retried(1)
+    begun = time.process_time()
+
+    said = [event for _ in range(200_000) for event in repeats.delta(TextDelta, fragment)]
+
+    assert said == []
+    assert time.process_time() - begun < 5
+
+
+@pytest.mark.parametrize("case", RECORDED, ids=lambda path: path.stem)
+def test_a_line_that_comes_twice_says_nothing_twice(case: Path) -> None:
+    lines = case.read_bytes().splitlines(keepends=True)
+    whole = lasting(lines)
+
+    for place, again in enumerate(lines):
+        if b'elta","params"' not in again:  # a fragment has no number
+            assert lasting([*lines[:place], again, *lines[place:]]) == whole, f"line {place + 1}"
+        assert lasting([*lines, again]) == whole, f"line {place + 1} at the end"
+
+
+def lasting(lines: Sequence[bytes]) -> list[Said]:
+    """Return what is said of *lines*, without what passes by: fragments, notes and retries."""
+    said = CodexDriver().receive(b"".join(lines))
+    return [it for it in said if not isinstance(it, TextDelta | ThinkingDelta | Note | Retrying)]
+
+
 def test_thoughts_are_not_taken_for_words() -> None:
     thought = item("completed", "reasoning", summary=["same"])
     said = heard(thought, retry(1), delta("same"), message("same"))
@@ -592,7 +803,7 @@ def test_thoughts_are_not_taken_for_words() -> None:
 
 
 def test_a_later_answer_may_say_the_same_again() -> None:
-    said = heard(message("Step"), used(USED), message("Step"))
+    said = heard(message("Step"), used(USED), message("Step", "j"))
 
     assert [event for event in said if isinstance(event, Text)] == [
         Text("Step", "u:1"),
@@ -642,6 +853,7 @@ def test_paragraphs_of_a_thought_stand_apart() -> None:
         ({"type": "dynamicToolCall", "tool": "t", "arguments": {}}, "t", {}, "completed"),
         ({"type": "webSearch", "query": "q", "action": {"type": "open"}},
          "webSearch", {"query": "q"}, {"type": "open"}),
+        ({"type": "functionCallOutput", "name": "f", "output": "x"}, "f", {}, "x"),
         ({"type": "imageView", "path": "/a.png"}, "imageView", {"path": "/a.png"}, "completed"),
     ],
 )  # fmt: skip
@@ -656,7 +868,7 @@ def test_a_tool_has_a_name_an_input_and_a_result(
     assert said == [ToolCall("c", name, input, "u:1"), ToolResult("c", name, content, False)]
 
 
-@pytest.mark.parametrize("status", ["failed", "declined"])
+@pytest.mark.parametrize("status", ["failed", "declined", "interrupted"])
 def test_a_tool_that_failed_is_an_error(status: str) -> None:
     (_, result) = heard(
         item("completed", "commandExecution", command="ls", status=status, exitCode=3)
@@ -750,12 +962,21 @@ def test_what_is_not_known_is_nothing() -> None:
         ({"x": 1}, "reason: max_output_tokens", FailureKind.TRUNCATED),
         ("other", "reason: content_filter", FailureKind.DECLINED),
         (None, "Missing environment variable: `K`.", FailureKind.AUTH),
+        ({"x": {"httpStatusCode": 400}}, "maximum context length", FailureKind.CONTEXT_LENGTH),
+        ({"x": {"httpStatusCode": 429}}, "You exceeded your current quota", FailureKind.QUOTA),
     ],
 )
 def test_a_failed_turn_has_its_kind(info: object, words: str, kind: FailureKind) -> None:
     error = {"message": words, "codexErrorInfo": info}
 
     assert heard(over("failed", error=error)) == [TurnFailed(kind, words)]
+
+
+@pytest.mark.parametrize("items", [[{"type": "agentMessage", "text": "a"}, {"type": 7}, 7], "a"])
+def test_an_end_whose_words_were_lost_has_them_itself(items: object) -> None:
+    said = heard(note("turn/completed", turn={"id": "u", "status": "completed", "items": items}))
+
+    assert said == [TurnEnd("a" if isinstance(items, list) else "")]
 
 
 def test_another_turn_is_not_ours_to_end() -> None:
@@ -770,6 +991,16 @@ def test_another_turn_is_not_ours_to_end() -> None:
         (Exit(1, None, b"Error: bad\n"), FailureKind.HARNESS_ERROR, "code 1 before its turn was"),
         (Exit(None, 9), FailureKind.HARNESS_ERROR, "was ended by signal 9"),
         (Exit(1, None, b"x\nno rollout found"), FailureKind.SESSION_GONE, "no rollout found"),
+        (
+            Exit(2, None, b"error: no such flag\n\nUsage: codex\n\nTry --help.\n"),
+            FailureKind.HARNESS_ERROR,
+            ": error: no such flag",
+        ),
+        (
+            Exit(1, None, b"Reading prompt from stdin...\n"),
+            FailureKind.HARNESS_ERROR,
+            "left with code 1 before its turn was over",
+        ),
         (Exit(2, None, b"x" * 100_000), FailureKind.HARNESS_ERROR, "xxx"),
     ],
 )
@@ -779,6 +1010,7 @@ def test_an_exit_without_an_end_is_a_failure(exit: Exit, kind: FailureKind, word
     assert isinstance(failed, TurnFailed)
     assert failed.kind is kind
     assert words in failed.message
+    assert "stdin" not in failed.message
     assert len(failed.message) < 1_000
 
 
@@ -818,6 +1050,25 @@ def test_exec_counts_what_the_thread_grew_by() -> None:
     assert end == TurnEnd("")
 
 
+def test_exec_counts_what_a_resumed_thread_grew_by_though_the_line_that_names_it_is_lost() -> None:
+    memory = b'{"thread":"t","total":{"inputTokens":2000,"outputTokens":144}}'
+    driver, _ = planned(config=CodexConfig(mode="exec"), session="t", memory=memory)
+
+    usage, kept, _ = driver.receive(line({"type": "turn.completed", "usage": USED_EXEC}))
+
+    assert usage == Usage(MODEL, 400, 10, 604, 0, None, 0, scope="total")
+    assert isinstance(kept, Remember)
+    assert json.loads(kept.data)["thread"] == "t"
+
+
+def test_exec_remembers_nothing_of_a_thread_that_nobody_named() -> None:
+    driver, _ = planned(config=CodexConfig(mode="exec"))
+
+    said = driver.receive(line({"type": "turn.completed", "usage": USED_EXEC}))
+
+    assert [type(event) for event in said] == [Usage, TurnEnd]
+
+
 def test_exec_does_not_say_its_model_but_we_know_what_was_asked_for() -> None:
     driver, _ = planned(config=CodexConfig(mode="exec"))
 
@@ -835,6 +1086,14 @@ def test_an_exec_that_fails_used_something_if_it_said_something() -> None:
     assert exec_heard(words, failed) == [Text("a"), Usage(MODEL), end]
 
 
+@pytest.mark.parametrize("type", ["todo_list", "agent_message", "reasoning"])
+def test_what_exec_only_begins_to_say_is_no_tool(type: str) -> None:
+    begun = line({"type": "item.started", "item": {"id": "i", "type": type, "items": []}})
+    failed = line({"type": "turn.failed", "error": {"message": "status 429"}})
+
+    assert exec_heard(begun, failed) == [TurnFailed(FailureKind.RATE_LIMIT, "status 429")]
+
+
 def test_exec_closes_what_is_open_when_it_is_gone() -> None:
     driver, _ = planned(config=CodexConfig(mode="exec"))
     running = {"id": "c", "type": "command_execution", "command": "ls", "status": "in_progress"}
@@ -846,6 +1105,15 @@ def test_exec_closes_what_is_open_when_it_is_gone() -> None:
     assert isinstance(result, ToolResult)
     assert result.is_error
     assert isinstance(failed, TurnFailed)
+
+
+@pytest.mark.parametrize("usage", [{}, {"usage": {"input_tokens": 0, "output_tokens": 0}}])
+def test_exec_that_answered_and_told_no_usage_used_something(usage: dict[str, object]) -> None:
+    words = line({"type": "item.completed", "item": {"type": "agent_message", "text": "a"}})
+
+    said = told(exec_heard(words, line({"type": "turn.completed", **usage})))
+
+    assert said == [Text("a"), Usage(MODEL), TurnEnd("a")]
 
 
 def test_an_event_that_exec_did_not_have_is_a_note() -> None:

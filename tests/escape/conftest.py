@@ -7,6 +7,7 @@ from collections.abc import AsyncGenerator
 import pytest
 
 from capsule_runtime.host.machine import find_machine
+from capsule_runtime.host.namespaces import find_namespaces
 from support.cell import Cell, open_cell
 
 
@@ -38,3 +39,12 @@ def cgroups() -> str:
     if not (found.memory and found.processes):
         pytest.skip(f"no cgroups: {found.why}")
     return found.kind
+
+
+@pytest.fixture
+def namespaces() -> str:
+    """Return who can make a root of its own for a run; without one there is nothing to test."""
+    found = find_namespaces()
+    if not found.variant:
+        pytest.skip(found.why)
+    return found.variant

@@ -258,7 +258,7 @@ def test_a_caller_gets_no_more_than_the_capsule_asks_for(command: Command) -> No
     done = command("run", str(folder), "--task", "go", *ADVISORY, "--workdir-mode", "copy")
 
     assert done.status == 2
-    assert done.err.startswith("error[E-USE-052]: ")
+    assert done.err.startswith("error[E-USE-053]: ")
 
 
 def test_the_plan_says_the_mode(command: Command, project: Path) -> None:

@@ -213,6 +213,53 @@ def test_spend_adds_up_by_capsule_model_and_day(command: Command) -> None:
     assert by_day["prices"].startswith("genai-prices ")
 
 
+def told(usd: float, model: str) -> str:
+    return saying(
+        f"""
+{usage(7, model=model, cost_usd=usd)}
+{{"type":"turn-end","result":"done"}}
+"""
+    )
+
+
+def test_what_harnesses_say_stands_beside_our_account_and_is_rounded_once(
+    command: Command,
+) -> None:
+    for harness in (told(0.0000004, "acme:a"), told(0.0000004, "acme:a"), told(0.2, "acme:b")):
+        command.run(harness)
+
+    by_model = command("spend", "--by", "model").out.splitlines()
+    account = json.loads(command("spend", "--by", "model", "--json").out)
+    by_capsule = json.loads(command("spend", "--by", "capsule", "--json").out)
+    later = json.loads(command("spend", "--since", "2999-01-01", "--json").out)
+
+    assert by_model[0].endswith("COST  THE HARNESS SAYS")
+    assert [line.split()[-1] for line in by_model[1:]] == ["$0.000001", "$0.20", "$0.20"]
+    assert [it["harness_microusd"] for it in account["sums"]] == [1, 200_000]
+    assert account["total"]["harness_microusd"] == 200_001
+    assert account["total"]["harness_is_partial"] is False
+    assert [it["harness_microusd"] for it in by_capsule["sums"]] == [200_001]
+    assert later["total"]["harness_microusd"] is None
+
+
+def test_a_harness_that_says_nothing_leaves_what_others_say_partial(command: Command) -> None:
+    command.run(told(0.2, "acme:a"))
+    command.run(ONE_CALL)
+
+    by_model = command("spend", "--by", "model").out.splitlines()
+    account = json.loads(command("spend", "--by", "model", "--json").out)
+
+    assert [line.split()[-2:] for line in by_model[1:]] == [
+        ["—", "$0.20"],
+        ["$0.12", "—"],
+        ["≥", "$0.20"],
+    ]
+    assert (account["total"]["harness_microusd"], account["total"]["harness_is_partial"]) == (
+        200_000,
+        True,
+    )
+
+
 def test_spend_of_nothing_is_a_dash_and_never_nothing(command: Command) -> None:
     command.run(HELLO)
 

@@ -53,6 +53,26 @@ def test_the_version_loads_nothing_that_a_run_needs() -> None:
     assert heavy == ""
 
 
+@pytest.mark.parametrize("number", ["1_000", "+1", " 1", "1e3", "\u0661"])
+@pytest.mark.parametrize(
+    "words",
+    [
+        ("run", "x", "--max-tokens"),
+        ("run", "x", "--max-turns"),
+        ("run", "x", "--max-tool-calls"),
+        ("run", "x", "--processes"),
+        ("ps", "--limit"),
+        ("logs", "@last", "--after"),
+    ],
+    ids=lambda words: words[-1],
+)
+def test_a_number_is_written_in_plain_digits(
+    words: tuple[str, ...], number: str, capfd: pytest.CaptureFixture[str]
+) -> None:
+    assert main([*words, number]) == 2
+    assert f"{number!r} is not a whole number in plain digits" in capfd.readouterr().err
+
+
 @pytest.mark.parametrize("verb", VERBS)
 def test_every_verb_says_what_it_does_with_an_example(
     verb: str, capfd: pytest.CaptureFixture[str]
@@ -378,6 +398,26 @@ def test_replay_prints_the_frames_of_a_recording(command: Command) -> None:
     assert [frame["type"] for frame in done.frames] == ["status", "text", "text", "status"]
     assert done.frames[-1]["final"] is True
     assert done.frames[-1]["response"] == "a"
+
+
+@pytest.mark.parametrize("format", ["events", "frames"])
+def test_replay_of_what_another_harness_wrote_is_an_error(command: Command, format: str) -> None:
+    stdin = b'{"method":"turn/started"}\n{"type":"usage","input_tokens":"x"}\nwords\n'
+
+    done = command("replay", "--driver", "jsonl", "-", "--format", format, stdin=stdin)
+
+    assert done.status == 2
+    assert "error[E-USE-038]: no line of - is an event to the driver 'jsonl'" in done.err
+    assert "hint: Name the driver of the harness that wrote it: acp, claude-code, codex" in done.err
+    assert done.out
+
+
+@pytest.mark.parametrize("stdin", [b"", b" \n\n"])
+def test_replay_of_nothing_tells_how_it_ended(command: Command, stdin: bytes) -> None:
+    done = command("replay", "--driver", "jsonl", "-", "--exit", "1", stdin=stdin)
+
+    assert done.status == 0
+    assert '"turn-failed"' in done.out
 
 
 def test_replay_knows_how_the_harness_ended(command: Command) -> None:

@@ -71,7 +71,7 @@ def finals(frames: list[Frame]) -> list[Frame]:
 
 async def test_a_run_gives_its_frames_and_then_its_result(tmp_path: Path, state: Path) -> None:
     tool = (ToolCall("c1", "ls", {"path": "."}), ToolResult("c1", content="a b"))
-    usage = Usage("p:m", input_tokens=7, output_tokens=5)
+    usage = Usage("p:m", input_tokens=7, output_tokens=5, cost_usd=0.25)
     capsule = recorded_capsule(tmp_path / "capsule", *tool, *HELLO[:1], usage, *HELLO[1:])
     async with open_supervisor(state) as supervisor:
         run = await supervisor.start(request(capsule))
@@ -84,6 +84,7 @@ async def test_a_run_gives_its_frames_and_then_its_result(tmp_path: Path, state:
     assert (result.run, result.outcome, result.reason) == (run.id, "completed", "completed")
     assert (result.message, result.response) == ("session ended", "hello")
     assert (result.turns, result.tool_calls, result.tokens) == (1, 1, 12)
+    assert (result.harness_microusd, result.harness_is_partial) == (250_000, False)
     assert (result.out / "result.txt").read_text() == "hello"
     assert result.created_at < result.ended_at
 
@@ -105,6 +106,7 @@ async def test_a_program_bounds_a_run_and_reads_what_it_used(tmp_path: Path, sta
     assert "tokens ceiling of 1000" in result.message
     assert result.tokens == 1000
     assert [call.model for call in result.usage.calls] == [used.model]
+    assert (result.harness_microusd, result.harness_is_partial) == (None, False)
 
 
 async def test_a_reader_may_begin_behind_any_frame_and_be_late(tmp_path: Path, state: Path) -> None:

@@ -232,7 +232,8 @@ def warden_of(started: Started) -> int:
 
 
 def name_of(pid: int) -> str:
-    with contextlib.suppress(FileNotFoundError):
+    """Return what *pid* is called; nothing for one that has just gone."""
+    with contextlib.suppress(FileNotFoundError, ProcessLookupError):
         return Path(f"/proc/{pid}/comm").read_text().strip()
     return ""
 

@@ -165,21 +165,25 @@ def test_permission_is_asked_and_given(rig: Rig) -> None:
 
 
 @pytest.mark.parametrize(
-    ("scenario", "kind"),
+    ("scenario", "kind", "retries"),
     [
-        ("http401", "auth"),
-        ("http429", "rate-limit"),
-        ("http500", "other"),
-        ("refusal", "declined"),
-        ("maxtok", "truncated"),
+        ("http401", "auth", 2),
+        ("http429", "rate-limit", 2),
+        ("http500", "other", 2),
+        ("refusal", "declined", 2),
+        ("maxtok", "truncated", 0),
     ],
 )
-def test_a_failure_has_its_kind(rig: Rig, scenario: str, kind: str) -> None:
+def test_a_failure_has_its_kind_and_its_retries_are_told(
+    rig: Rig, scenario: str, kind: str, retries: int
+) -> None:
     ended = rig.run(f"MOCK:{scenario}")
 
     assert ended.outcome[0] == "failed", ended.events
     assert ended.failure == kind
     assert ended.text.count("I cannot help") <= 1
+    assert len(of_type(ended, "retrying")) == retries
+    assert len([line for line in rig.asked() if line["at"] == "asked"]) == 1 + retries
 
 
 def test_a_harness_that_is_killed_leaves_a_failure(rig: Rig) -> None:
@@ -190,6 +194,19 @@ def test_a_harness_that_is_killed_leaves_a_failure(rig: Rig) -> None:
 
     assert ended.outcome[0] == "failed"
     assert ended.failure == "harness-error"
+
+
+def test_a_run_that_is_killed_leaves_its_count_to_the_next(rig: Rig) -> None:
+    with rig.started("MOCK:loop", "--context", "talk") as going:
+        going.until_text("Step 2.")
+        os.kill(going.pid_of_harness(), signal.SIGKILL)
+        killed = going.ended()
+    resumed = rig.run("MOCK:plain", "--context", "talk")
+
+    assert [fact for fact in killed.facts if fact.get("fact") == "remembered"]
+    assert killed.usage[0] == served(rig)[0]
+    assert resumed.outcome == COMPLETED
+    assert resumed.usage == served(rig)[-1:]
 
 
 # By `exec --json`.

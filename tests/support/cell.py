@@ -12,14 +12,20 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 
 import anyio
+from msgspec.structs import replace
 
+from capsule_runtime.containing import sealing_with
 from capsule_runtime.core.grants import Grants
 from capsule_runtime.core.machine import Machine
 from capsule_runtime.core.sandbox_plan import Ground, Program, WallPlan, plan_walls
+from capsule_runtime.core.sealed_walls import plan_sealed
+from capsule_runtime.core.seen_places import SeenPlaces
 from capsule_runtime.core.wall_limits import ResourceLimits
 from capsule_runtime.host.footprint import program_of
 from capsule_runtime.host.machine import find_machine
+from capsule_runtime.host.namespaces import find_namespaces
 from capsule_runtime.host.process import Spawn, Tree, Warden, open_warden
+from capsule_runtime.host.run_users import run_users
 from support.processes import processes_of
 
 PATIENCE_SECONDS = 20
@@ -40,6 +46,7 @@ class Cell:
             made.mkdir()
         self.secret.write_text(CANARY)
         self.warden = warden
+        self.seen: SeenPlaces | None = None
 
     def ground(self, mode: str = "rw") -> Ground:
         """Return the ground of a harness in Python."""
@@ -53,6 +60,9 @@ class Cell:
             program=program_of(sys.executable, os.environ),
             search_path=(),
             system=tuple(filter(os.path.exists, system)),
+            system_links=tuple(
+                (path, os.readlink(path)) for path in system if os.path.islink(path)
+            ),
             devices=("/dev/null", "/dev/zero", "/dev/urandom"),
             shared=("/tmp",),
             git=(),
@@ -70,6 +80,21 @@ class Cell:
     ) -> WallPlan:
         """Return the walls of this machine, or of what *machine* says it has."""
         return plan_walls(self.ground(mode), grants, ceilings, machine or find_machine())
+
+    def sealed(self, mode: str = "rw", ceilings: ResourceLimits = USUAL) -> WallPlan:
+        """Return the walls of a run with a root of its own, as this machine can make one."""
+        sealing = sealing_with(find_namespaces())
+        if os.geteuid() == 0:
+            sealing = replace(sealing, user=run_users().lease())
+        self.seen = sealing.seen
+        ground = replace(self.ground(mode), writable=self._own_folders())
+        return plan_sealed(ground, NOTHING, ceilings, find_machine(), sealing)
+
+    def _own_folders(self) -> tuple[str, ...]:
+        folders = [self.folder / name for name in ("home", "tmp", "out")]
+        for folder in folders:
+            folder.mkdir(exist_ok=True)
+        return tuple(map(str, folders))
 
     async def tries(self, code: str, walls: WallPlan | None, *arguments: str) -> str:
         """Return all that a harness of the Python *code* says, once its tree is buried."""
@@ -95,7 +120,8 @@ class Cell:
         null = os.open(os.devnull, os.O_RDWR | os.O_CLOEXEC)
         env = {"CAPSULE_RUN": run, "HOME": str(self.home), "PATH": "/usr/bin:/bin", **env}
         try:
-            spawn = Spawn(run, argv, env, str(self.workdir), walls)
+            workdir = self.seen.workdir if walls and walls.seal and self.seen else str(self.workdir)
+            spawn = Spawn(run, argv, env, workdir, walls)
             tree = await self.warden.spawn(spawn, null, writer, writer)
         finally:
             os.close(null)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Any
 
 import pytest
@@ -13,6 +14,7 @@ from capsule_runtime.core.wall_limits import ResourceLimits
 from capsule_runtime.core.wall_report import differences, read_report
 
 CAGE = "capsule-x-1-1"
+CGROUPS = ("/", f"/a/{CAGE}", f"/{CAGE}")
 
 
 def planned() -> WallPlan:
@@ -36,15 +38,25 @@ def told(**changed: Any) -> dict[str, Any]:
         "reaches_parent": False,
         "limits": tuple((name, limit, limit) for name, limit in plan.limits.rlimits),
         "descriptors": [0, 1, 2, 3],
-        "cgroups": ["/", f"/a/{CAGE}", f"/{CAGE}"],
+        "users": [1000] * 6,
+        "interfaces": ["lo", "eth0"],
         **dict.fromkeys(("CapInh", "CapPrm", "CapEff", "CapBnd", "CapAmb"), "0" * 16),
         "NoNewPrivs": "1",
         "Umask": "0077",
+        "Seccomp": "0",
     } | changed
 
 
+def wrong(plan: WallPlan, told: dict[str, Any], cgroups: Iterable[str] = CGROUPS) -> list[str]:
+    return differences(plan, read_report(told, cgroups), CAGE)
+
+
 def test_what_was_planned_is_no_difference() -> None:
-    assert differences(planned(), read_report(told()), CAGE) == []
+    assert wrong(planned(), told()) == []
+
+
+def test_a_cgroup_that_was_not_entered_is_named() -> None:
+    assert wrong(planned(), told(), [f"/{CAGE}"]) == ["in 1 cgroups, planned 2"]
 
 
 @pytest.mark.parametrize(
@@ -57,7 +69,6 @@ def test_what_was_planned_is_no_difference() -> None:
         ({"limits": ()}, "limit NOFILE is None, planned 128"),
         ({"limits": (("NOFILE", 128, -1),)}, "limit NOFILE is (128, -1)"),
         ({"descriptors": [0, 1, 2, 3, 4]}, "open descriptors"),
-        ({"cgroups": [f"/{CAGE}"]}, "in 1 cgroups, planned 2"),
         ({"CapEff": "00000000a80425fb"}, "effective capabilities 00000000a80425fb"),
         ({"CapBnd": "0000000000000001"}, "bounding capabilities"),
         ({"NoNewPrivs": "0"}, "new privileges can be had"),
@@ -65,6 +76,6 @@ def test_what_was_planned_is_no_difference() -> None:
     ],
 )
 def test_each_difference_is_named(changed: dict[str, Any], words: str) -> None:
-    found = differences(planned(), read_report(told(**changed)), CAGE)
+    found = wrong(planned(), told(**changed))
 
     assert any(one.startswith(words) for one in found), found

@@ -44,7 +44,7 @@ def test_a_caller_gets_no_more_than_the_manifest_asks_for(
     with pytest.raises(UsageError) as refused:
         mode_of(asked, wanted, holds_capsule=False)
 
-    assert refused.value.code == "E-USE-052"
+    assert refused.value.code == "E-USE-053"
     assert repr(asked) in refused.value.message
 
 

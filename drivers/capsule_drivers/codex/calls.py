@@ -31,6 +31,8 @@ _WORDED = (
     ("Quota exceeded", FailureKind.QUOTA),
     ("usage limit", FailureKind.QUOTA),
     ("context window", FailureKind.CONTEXT_LENGTH),
+    ("context_length_exceeded", FailureKind.CONTEXT_LENGTH),
+    ("maximum context length", FailureKind.CONTEXT_LENGTH),
     ("exceeds the maximum length", FailureKind.CONTEXT_LENGTH),
     *((f"status{mark} {code}", kind) for code, kind in _STATUS_KINDS.items() for mark in ("", ":")),
 )
@@ -111,9 +113,9 @@ def kind_of_words(message: str) -> FailureKind:
     return next((kind for words, kind in _WORDED if words in message), FailureKind.OTHER)
 
 
-def kind_of_status(status: int | None) -> FailureKind | None:
-    """Return the kind of failure that an HTTP *status* stands for."""
-    return None if status is None else _STATUS_KINDS.get(status, FailureKind.OTHER)
+def kind_of_status(status: int | None) -> FailureKind:
+    """Return the kind of failure that an HTTP *status*, if there is one, stands for."""
+    return FailureKind.OTHER if status is None else _STATUS_KINDS.get(status, FailureKind.OTHER)
 
 
 def retry_of(message: str) -> tuple[int | None, int | None] | None:
@@ -131,62 +133,83 @@ class Repeats:
     def __init__(self) -> None:
         self._said: list[tuple[type[Event], str]] = []
         self._ahead: list[tuple[type[Event], str]] = []
-        """What the retry under way may repeat, in order."""
+        """What the retry under way may repeat."""
         self.retries = 0
-        self._held = ""
+        self._heard: set[int] = set()
         self._streaming: type[TextDelta | ThinkingDelta] = TextDelta
         self._streamed: list[str] = []
         """What was streamed of a text that is not complete, of that kind."""
-
-    @property
-    def has_any(self) -> bool:
-        """Whether the model call under way has said anything."""
-        return bool(self._said or self._streamed)
+        self._alike: list[str] | None = None
+        """What it may turn out to repeat; None before its first fragment."""
+        self._held = 0
+        """How many characters of it, which all of those begin with, are held back."""
 
     def over(self) -> None:
         """Forget all: what comes next is new."""
         self._said.clear()
         self._ahead.clear()
-        self._streamed.clear()
-        self._held = ""
+        self._begin_text()
         self.retries = 0
 
-    def retried(self, number: int | None) -> list[Event]:
+    def retried(self, number: int | None, answer: str | None = None) -> list[Event]:
         """Begin the call once more, for the *number*-th time if that was told.
 
-        What was cut off is all there is of its text.
+        What was cut off of *answer* is all there is of its text.
         """
         self.retries = number or self.retries + 1
         cut_off = "".join(self._streamed)
         whole = Text if self._streaming is TextDelta else Thinking
-        said = self.whole(whole, cut_off, None) if cut_off else []
-        self._ahead, self._held = list(self._said), ""
+        said = self.whole(whole, cut_off, answer) if cut_off else []
+        self._ahead = list(self._said)
+        self._begin_text()
         return said
+
+    def is_old(self, kind: type[Text | Thinking], id: str, text: str) -> bool:
+        """Whether the complete *text* of the item *id* came before: a line twice, or a retry."""
+        line = hash((kind, id, text))
+        if line in self._heard:
+            if not self._streamed:
+                self._begin_text()
+            return True
+        if id:
+            self._heard.add(line)
+        return False
 
     def delta(self, kind: type[TextDelta | ThinkingDelta], text: str) -> list[Event]:
         """Return what is new of a fragment."""
-        if not self._ahead:
+        if kind is not self._streaming:
+            self._begin_text()  # the end of the other one was lost
             self._streaming = kind
-            self._streamed.append(text)
-            return [kind(text)]
-        whole = Text if kind is TextDelta else Thinking
-        held = self._held + text
-        expected, words = self._ahead[0]
-        if whole is expected and words.startswith(held):
-            self._held = held
-            return []
-        self._ahead.clear()
-        self._held, self._streaming, self._streamed = "", kind, [held]
-        return [kind(held)]
+        if not self._streamed:
+            if self._alike is None:
+                whole = Text if kind is TextDelta else Thinking
+                self._alike = [words for said, words in self._ahead if said is whole]
+            alike = [words for words in self._alike if words.startswith(text, self._held)]
+            if alike:
+                self._alike, self._held = alike, self._held + len(text)
+                return []
+            text = self._held_back() + text
+        self._streamed.append(text)
+        return [kind(text)]
 
     def whole(self, kind: type[Text | Thinking], text: str, answer: str | None) -> list[Event]:
         """Return a complete text, unless it is what the call had said before."""
-        held, self._held = self._held, ""
-        self._streamed.clear()
-        if self._ahead and self._ahead[0] == (kind, text):
-            del self._ahead[0]
-            return []
-        self._ahead.clear()
-        self._said.append((kind, text))
         fragment = TextDelta if kind is Text else ThinkingDelta
+        held = self._held_back() if self._streaming is fragment else ""
+        is_new = bool(self._streamed) or (kind, text) not in self._ahead
+        self._begin_text()
+        if not is_new:
+            self._ahead.remove((kind, text))
+            return []
+        self._said.append((kind, text))
         return [*([fragment(held)] if held else []), kind(text, answer)]
+
+    def _begin_text(self) -> None:
+        self._streamed.clear()
+        self._alike, self._held = None, 0
+
+    def _held_back(self) -> str:
+        """Return what is held back, and hold it no longer."""
+        held = self._alike[0][: self._held] if self._alike else ""
+        self._held = 0
+        return held

@@ -29,8 +29,8 @@ from capsule_runtime import (
 
 _SIGINT = 2
 _CALL, _EVENT = b'{"method":"', b'{"type":"'
-_USAGE_MARKS = (b'"tokenUsage"', b'"turn.completed"')
-"""What stands in the lines that report usage."""
+_USAGE_MARKS = (b'"thread/tokenUsage/updated"', b'"tokenUsage"', b'"turn.completed"')
+"""What stands in the lines that report usage, the last one in those of `exec`."""
 _VENDOR = "vendor/{machine}-unknown-linux-musl/bin/codex"
 
 
@@ -99,7 +99,7 @@ class CodexDriver:
         planned = config_file(request, self._config.approvals, self._config.sandbox)
         files, env = planned.files, {"CODEX_HOME": planned.folder}
         if self._config.mode == "exec":
-            self._exec = ExecStream(planned.model, baseline)
+            self._exec = ExecStream(planned.model, request.session, baseline)
             argv = (*request.command, "exec", *_exec_words(request, self._config.sandbox))
             return LaunchPlan(argv, env, files, words_of(request.message).encode())
         self._server = AppServer(Opening(planned.thread, words_of(request.message)), baseline)
@@ -125,8 +125,7 @@ class CodexDriver:
         return self._server.answer(id, decision)
 
     def ended(self, exit: Exit) -> Sequence[Event]:
-        tail = exit.stderr_tail.decode("utf-8", "replace").strip().rpartition("\n")[2][:500]
-        error = self._server.turn.last_error or self._exec.last_error or tail
+        error = self._server.turn.last_error or self._exec.last_error or _complaint(exit)
         kind = kind_of_words(error)
         if kind is FailureKind.OTHER:
             clean = exit.signal is None and not exit.code
@@ -155,7 +154,7 @@ class CodexDriver:
         """Return a report without numbers for a *line* that was to be one: unknown is not free."""
         if not any(mark in line for mark in _USAGE_MARKS):
             return ()
-        return [Usage(self._server.turn.model if _USAGE_MARKS[0] in line else self._exec.model)]
+        return [Usage(self._exec.model if _USAGE_MARKS[-1] in line else self._server.turn.model)]
 
 
 def _exec_words(request: LaunchRequest, sandbox: str) -> Sequence[str]:
@@ -164,6 +163,17 @@ def _exec_words(request: LaunchRequest, sandbox: str) -> Sequence[str]:
     walls = ("--dangerously-bypass-approvals-and-sandbox",) if sandbox == "off" else ()
     session = (request.session,) if request.session else ()
     return (*resumed, "--json", "--skip-git-repo-check", *walls, *request.args, *session, "-")
+
+
+def _complaint(exit: Exit) -> str:
+    """Return the last line on stderr that says what went wrong, else the last that says anything.
+
+    It also tells there that it reads stdin, and how to call for help.
+    """
+    lines = exit.stderr_tail.decode("utf-8", "replace").splitlines()
+    said = [line.strip()[:500] for line in lines if line.strip() and "from stdin" not in line]
+    errors = [line for line in said if line.lower().startswith("error")]
+    return [*said[-1:], *errors[-1:]][-1] if said else ""
 
 
 def _how(exit: Exit) -> str:

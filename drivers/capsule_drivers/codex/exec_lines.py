@@ -33,6 +33,7 @@ from capsule_runtime import (
 _UNHEEDED = frozenset({"item.updated", "turn.started"})
 _OURS = frozenset({"error", "todo_list"})
 """Items that no model call need have made."""
+_NO_TOOLS = _OURS | {"agent_message", "reasoning"}
 _NOTHING: Sequence[Said] = ()
 
 
@@ -60,7 +61,7 @@ class Line(Struct, frozen=True, gc=False):
     type: str = ""
     thread_id: str = ""
     item: Item = Item()
-    usage: _Total = _Total()
+    usage: _Total | None = None
     error: _Problem = _Problem()
     message: str = ""
 
@@ -71,13 +72,24 @@ _lines: msgspec.json.Decoder[Line] = msgspec.json.Decoder(Line)
 class ExecStream:
     """One turn as `exec` tells of it."""
 
-    def __init__(self, model: str | None = None, baseline: Baseline | None = None) -> None:
-        """*model* is the one that was asked for, *baseline* what the thread had used before."""
+    def __init__(
+        self,
+        model: str | None = None,
+        thread: str | None = None,
+        baseline: Baseline | None = None,
+    ) -> None:
+        """*model* is the one that was asked for, *thread* the one that is resumed.
+
+        *baseline* is what that had used before.
+        """
         self.model = named(model)
         self._told_model = model and self.model
         self.last_error = ""
         self.tools = Tools()
-        self._thread = ""
+        self._thread = thread or ""
+        """Known without the line that tells it if it is resumed: that may be lost."""
+        self._is_announced = False
+        self._is_over = False
         self._result = ""
         self._baseline = baseline
         self._has_spoken = False
@@ -96,14 +108,9 @@ class ExecStream:
             case "item.completed":
                 return self._completed(event.item)
             case "thread.started":
-                self._thread = event.thread_id
-                return [Session(event.thread_id, self._told_model)]
-            case "turn.completed":
-                return [*self.tools.close(), *self._used(event.usage), TurnEnd(self._result)]
-            case "turn.failed":
-                message = event.error.message or self.last_error
-                closed = [*self.cut(), *self.tools.close()]
-                return [*closed, TurnFailed(kind_of_words(message), message)]
+                return self._opened(event.thread_id)
+            case "turn.completed" | "turn.failed":
+                return self._over(event)
             case "error":
                 return self._failed(event.message)
             case type if type in _UNHEEDED:
@@ -116,7 +123,25 @@ class ExecStream:
         has_spoken, self._has_spoken = self._has_spoken, False
         return [Usage(self.model)] if has_spoken else []
 
+    def _opened(self, thread: str) -> Sequence[Said]:
+        if self._is_announced:
+            return _NOTHING
+        self._thread, self._is_announced = thread, True
+        return [Session(thread, self._told_model)]
+
+    def _over(self, event: Line) -> Sequence[Said]:
+        if self._is_over:
+            return _NOTHING
+        self._is_over = True
+        if event.type == "turn.completed":
+            return [*self.tools.close(), *self._used(event.usage), TurnEnd(self._result)]
+        message = event.error.message or self.last_error
+        failed = TurnFailed(kind_of_words(message), message)
+        return [*self.cut(), *self.tools.close(), failed]
+
     def _started(self, item: Item) -> Sequence[Said]:
+        if item.type in _NO_TOOLS:
+            return _NOTHING
         self._has_spoken = True
         self._repeats.over()  # a retry is told of the tool, and goes on from there
         return self.tools.started(item)
@@ -124,17 +149,21 @@ class ExecStream:
     def _completed(self, item: Item) -> Sequence[Said]:
         self._has_spoken = self._has_spoken or item.type not in _OURS
         match item.type:
-            case "agent_message":
-                self._result = item.text
-                return self._repeats.whole(Text, item.text, None)
-            case "reasoning":
-                return self._repeats.whole(Thinking, item.text, None)
+            case "agent_message" | "reasoning":
+                return self._whole(Text if item.type == "agent_message" else Thinking, item)
             case "error":
                 return [Note(item.message)]  # a warning; an error that ends the turn is no item
             case "todo_list":
                 return _NOTHING
             case _:
                 return self.tools.completed(item)
+
+    def _whole(self, kind: type[Text | Thinking], item: Item) -> Sequence[Said]:
+        if self._repeats.is_old(kind, item.id, item.text):
+            return _NOTHING
+        if kind is Text:
+            self._result = item.text
+        return self._repeats.whole(kind, item.text, None)
 
     def _failed(self, message: str) -> Sequence[Said]:
         retry = retry_of(message)
@@ -147,10 +176,14 @@ class ExecStream:
         reason = reason.removesuffix(")") or message
         return [*said, Retrying(self._repeats.retries, reason, most)]
 
-    def _used(self, told: _Total) -> Sequence[Said]:
+    def _used(self, told: _Total | None) -> Sequence[Said]:
         """Return what this turn used: the thread's total beyond what it was before."""
+        if told is None:
+            return [Usage(self.model)]
         total, before = told.counts(), self._baseline
         known = before is not None and before.thread == self._thread
         used = total.beyond(before.total) if before and known else total
-        said: list[Said] = [usage_of(used, self.model)] if used.is_possible else [Usage(self.model)]
-        return [*said, Baseline(self._thread, total).kept()]
+        # Not everybody who answers says what it took, and then Codex counts nothing.
+        is_told = used.is_possible and (used != Counts() or not self._has_spoken)
+        said: list[Said] = [usage_of(used, self.model) if is_told else Usage(self.model)]
+        return [*said, Baseline(self._thread, total).kept()] if self._thread else said

@@ -15,7 +15,7 @@ from capsule_drivers.json_text import passed_on
 from capsule_runtime import Event, ToolCall, ToolResult
 
 _CUT_OFF = "interrupted: the turn ended before the tool did"
-_FAILED = frozenset({"failed", "declined"})
+_FAILED = frozenset({"failed", "declined", "interrupted"})
 
 
 class Item(Struct, frozen=True, gc=False):
@@ -38,8 +38,10 @@ class Item(Struct, frozen=True, gc=False):
     changes: object = None
     server: str | None = None
     tool: object = None
+    name: object = None
     arguments: object = None
     result: object = None
+    output: object = None
     error: object = None
     query: str | None = None
     action: object = None
@@ -53,6 +55,8 @@ class Tools:
     def __init__(self) -> None:
         self._open: dict[str, str] = {}
         self._closed: set[str] = set()
+        self._changes: dict[str, object] = {}
+        """What the open calls are to change."""
 
     def started(self, item: Item, answer: str | None = None) -> list[Event]:
         """Return the call that *item* is, unless it was told of."""
@@ -60,6 +64,8 @@ class Tools:
             return []
         name = _name_of(item)
         self._open[item.id] = name
+        if item.changes is not None:
+            self._changes[item.id] = passed_on(item.changes)
         return [ToolCall(item.id, name, passed_on(_input_of(item)), answer)]
 
     def completed(self, item: Item, answer: str | None = None) -> list[Event]:
@@ -68,12 +74,17 @@ class Tools:
             return []
         said = self.started(item, answer)
         name = self._open.pop(item.id)
+        self._changes.pop(item.id, None)
         self._closed.add(item.id)
         content, exit_code = passed_on(_content_of(item)), item.exitCode
         if exit_code is None:
             exit_code = item.exit_code
         failed = item.status in _FAILED
         return [*said, ToolResult(item.id, name, content, failed, exit_code)]
+
+    def changes_of(self, id: str) -> dict[str, object]:
+        """Return what the open call *id* is to change, as far as it told."""
+        return {"changes": self._changes[id]} if id in self._changes else {}
 
     def close(self) -> list[Event]:
         """Return results for the calls that will get none."""
@@ -92,7 +103,8 @@ def _name_of(item: Item) -> str:
         case "mcpToolCall" | "mcp_tool_call":
             return f"{item.server}.{item.tool}"
         case _:
-            return item.tool if isinstance(item.tool, str) else item.type
+            told = (item.tool, item.name, item.type)
+            return next(name for name in told if isinstance(name, str))
 
 
 def _input_of(item: Item) -> object:
@@ -108,7 +120,7 @@ def _content_of(item: Item) -> object:
     if item.command is not None:
         said = item.aggregatedOutput or item.aggregated_output
         return said or ("declined" if item.status == "declined" else "")
-    told = (item.error, item.result, item.action, item.status)
+    told = (item.error, item.result, item.output, item.action, item.status)
     return next((value for value in told if value is not None), None)
 
 

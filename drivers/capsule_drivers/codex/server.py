@@ -53,15 +53,19 @@ class AppServer:
 
     def __init__(self, opening: Opening | None = None, baseline: Baseline | None = None) -> None:
         """*baseline* is what the thread had used before."""
-        self.turn = Turn(baseline)
+        self.turn = Turn(baseline, is_resumed=opening is not None and "threadId" in opening.thread)
         self._opening = opening
         self._last_id = TURN
         self._waiting: list[tuple[str, str]] = []
         """Words to steer with that came before the turn began."""
+        self._sent: list[Send] = []
+        """What the dialogue was opened with."""
         self._asked: dict[str, wire.Request] = {}
+        self._seen: set[str] = set()
+        """The ids of all that was asked, also of what has its answer."""
         self._interrupt = 0
         self._is_due_again = False
-        """Whether an interrupt came in a moment in which the app-server knew of no turn."""
+        """Whether an interrupt came in a moment in which there was no turn."""
 
     def notified(self, method: bytes, line: bytes) -> Sequence[Said]:
         """Return what a *line* that calls a *method* means.
@@ -71,11 +75,11 @@ class AppServer:
         """
         if self.turn.heeds(method):
             said = self.turn.notified(method, line)
-            if self._is_due_again and (again := self.interrupt()) is not None:
-                self._is_due_again = False
-                said = [*said, again]
+            if self._is_due_again:
+                said = [*said, *self._interrupt_again()]
             return [*said, *self._steer_waiting()] if self._waiting else said
-        return _NOTHING if wire.heads.decode(line).id is None else self._ask(line)
+        head = wire.heads.decode(line)
+        return _NOTHING if head.id is None else self._ask(head.id, head.method, line)
 
     def answered(self, line: bytes) -> Sequence[Said]:
         """Return what follows from the answer to a request of ours.
@@ -89,20 +93,22 @@ class AppServer:
             return self._refused(response.id, response.error.message)
         if result.turn is not None:
             self.turn.id = self.turn.id or result.turn.id
-            return self._steer_waiting()
+            return [*self._interrupt_again(), *self._steer_waiting()]
         if result.thread is not None:
             said = self.turn.opened(result.thread.id, result.model)
-            return said if opening is None else [*said, self._ask_turn(opening)]
+            return said if opening is None else [*said, *self._begin_turn(opening)]
         if result.userAgent is None or opening is None:
             return _NOTHING
         method = "thread/resume" if "threadId" in opening.thread else "thread/start"
-        return [line_of({"method": "initialized"}), call(THREAD, method, opening.thread)]
+        thread = call(THREAD, method, opening.thread)
+        return self._once(line_of({"method": "initialized"}), thread)
 
-    def interrupt(self) -> Send | None:
-        """Return what ends the turn; None while there is none."""
+    def interrupt(self) -> Send:
+        """Return what ends the turn, or nothing yet if that has not begun."""
         turn = self.turn
         if not turn.id:
-            return None
+            self._is_due_again = True
+            return Send(b"")
         asked = self._call("turn/interrupt", {"threadId": turn.thread, "turnId": turn.id})
         self._interrupt = self._last_id
         return asked
@@ -129,13 +135,31 @@ class AppServer:
             result = granted
         return line_of({"id": request.id, "result": result})
 
+    def _interrupt_again(self) -> Sequence[Said]:
+        if not (self._is_due_again and self.turn.id) or self.turn.is_over:
+            return _NOTHING
+        self._is_due_again = False
+        return [self.interrupt()]
+
     def _call(self, method: str, params: Mapping[str, object]) -> Send:
         self._last_id += 1
         return call(self._last_id, method, params)
 
-    def _ask_turn(self, opening: Opening) -> Send:
+    def _once(self, *sent: Send) -> Sequence[Said]:
+        """Return what was not *sent* before: an answer that comes twice must begin no second turn."""
+        new = [it for it in sent if it not in self._sent]
+        self._sent += new
+        return new
+
+    def _begin_turn(self, opening: Opening) -> Sequence[Said]:
         input = [{"type": "text", "text": opening.words}]
-        return call(TURN, "turn/start", {"threadId": self.turn.thread, "input": input})
+        turn = call(TURN, "turn/start", {"threadId": self.turn.thread, "input": input})
+        if not self._is_due_again or turn in self._sent:
+            return self._once(turn)
+        if self.turn.is_over:
+            return _NOTHING
+        self.turn.is_over = True  # nothing is spent on a turn that is not wanted
+        return [TurnFailed(FailureKind.OTHER, "interrupted before its turn began")]
 
     def _steer_waiting(self) -> Sequence[Said]:
         if not self.turn.id:
@@ -158,25 +182,31 @@ class AppServer:
             return _NOTHING
         if id not in (INITIALIZE, THREAD, TURN):
             return [Note(f"codex refused a request: {message}")]
+        if self.turn.is_over:
+            return _NOTHING
+        self.turn.is_over = True
         kind = kind_of_words(message)
         return [
             TurnFailed(FailureKind.HARNESS_ERROR if kind is FailureKind.OTHER else kind, message)
         ]
 
-    def _ask(self, line: bytes) -> Sequence[Said]:
-        request = wire.requests.decode(line)
-        if request.method not in _ASKS:
+    def _ask(self, number: int | str, method: str, line: bytes) -> Sequence[Said]:
+        request = wire.request_of(line) if method in _ASKS else None
+        if request is None:
             error = {"code": _NO_SUCH_METHOD, "message": "nobody is here to answer that"}
-            note = f"codex asked {request.method}, which nobody can answer"
-            return [line_of({"id": request.id, "error": error}), Note(note)]
-        params = request.params
-        id = str(request.id)
+            note = f"codex asked {method[:100]}, which nobody can answer"
+            return [line_of({"id": number, "error": error}), Note(note)]
+        params, id = request.params, str(number)
+        if id in self._seen:
+            return _NOTHING
+        self._seen.add(id)
         self._asked[id] = request
         given = {name: getattr(params, name) for name in ("command", "cwd", "reason", "grantRoot")}
         input = {name: value for name, value in given.items() if value is not None}
+        input = {**self.turn.tools.changes_of(params.itemId), **input}
         if params.permissions is not None:
             input["permissions"] = passed_on(params.permissions)
-        options = [word for word in params.availableDecisions if isinstance(word, str)]
+        options = [word for word in params.availableDecisions or () if isinstance(word, str)]
         return [Permission(id, _ASKS[request.method], input, options or None)]
 
 

@@ -16,7 +16,9 @@ _FOLDER = ".codex"
 _KEYS = ("OPENAI_API_KEY", "CODEX_API_KEY")
 _PUBLIC_URL = "https://api.openai.com/v1"
 _RETRIES = 2
-"""Of a request, and of a stream that broke: Codex's own 4 and 5 make 30 requests of one error."""
+"""Of a model call that failed, whyever it did: Codex has no switch for an error of one kind."""
+_UNTOLD_RETRIES = 0
+"""Of the request in each of those: Codex says nothing of them, and its own 4 make 30 of one."""
 _POLICIES = {"never": "never", "ask": "untrusted"}
 _SANDBOXES = {"off": "danger-full-access"}
 
@@ -92,7 +94,7 @@ def _provider(env: Mapping[str, str]) -> Mapping[str, object]:
         "base_url": env.get("OPENAI_BASE_URL") or _PUBLIC_URL,
         "env_key": next((key for key in _KEYS if env.get(key)), _KEYS[0]),
         "wire_api": "responses",
-        "request_max_retries": _RETRIES,
+        "request_max_retries": _UNTOLD_RETRIES,
         "stream_max_retries": _RETRIES,
     }
 

@@ -40,11 +40,12 @@ class Failure(Struct, frozen=True, gc=False):
 
     @property
     def kind(self) -> FailureKind:
-        """Return the kind of failure, by what is told first: a word, a status, the message."""
+        """Return the kind of failure, by what tells most: a word, the message, a status."""
         info = self.codexErrorInfo
         if isinstance(info, str) and info in _KINDS:
             return _KINDS[info]
-        return kind_of_status(_status_in(info)) or kind_of_words(self.message)
+        kind = kind_of_words(self.message)
+        return kind_of_status(_status_in(info)) if kind is FailureKind.OTHER else kind
 
 
 def _status_in(info: object) -> int | None:
@@ -58,18 +59,38 @@ def _status_in(info: object) -> int | None:
     return None
 
 
+def _text_of(item: object) -> str:
+    if not isinstance(item, dict):
+        return ""
+    told = cast("dict[str, object]", item)
+    text = told.get("text") if told.get("type") == "agentMessage" else ""
+    return text if isinstance(text, str) else ""
+
+
 class TurnState(Struct, frozen=True, gc=False):
     """A turn: what we ask for is one."""
 
     id: str = ""
     status: str = ""
     error: Failure | None = None
+    items: object = None
+    """The last words may be among them; what else is must not cost the line."""
+
+    @property
+    def words(self) -> str:
+        """Return what the agent said last, as far as this tells."""
+        items = self.items
+        if not isinstance(items, list):
+            return ""
+        texts = [_text_of(item) for item in cast("list[object]", items)]
+        return next((text for text in reversed(texts) if text), "")
 
 
 class Thread(Struct, frozen=True, gc=False):
     """A conversation, which outlives the process."""
 
     id: str = ""
+    model: str | None = None
 
 
 class TokenUsage(Struct, frozen=True, gc=False):
@@ -85,6 +106,7 @@ class Params(Struct, frozen=True, gc=False):
     threadId: str = ""
     turnId: str = ""
     delta: str = ""
+    itemId: str = ""
     item: Item = Item()
     turn: TurnState = TurnState()
     thread: Thread = Thread()
@@ -106,12 +128,13 @@ class Notification(Struct, frozen=True, gc=False):
 class Asked(Struct, frozen=True, gc=False):
     """What the app-server wants to be allowed."""
 
+    itemId: str = ""
     command: str | None = None
     cwd: str | None = None
     reason: str | None = None
     grantRoot: str | None = None
     permissions: object = None
-    availableDecisions: tuple[object, ...] = ()
+    availableDecisions: tuple[object, ...] | None = None
 
 
 class Request(Struct, frozen=True, gc=False):
@@ -153,7 +176,15 @@ class Head(Struct, frozen=True, gc=False):
 
 
 notifications: msgspec.json.Decoder[Notification] = msgspec.json.Decoder(Notification)
-requests: msgspec.json.Decoder[Request] = msgspec.json.Decoder(Request)
+_requests: msgspec.json.Decoder[Request] = msgspec.json.Decoder(Request)
 responses: msgspec.json.Decoder[Response] = msgspec.json.Decoder(Response)
 heads: msgspec.json.Decoder[Head] = msgspec.json.Decoder(Head)
 lines = msgspec.json.Encoder()
+
+
+def request_of(line: bytes) -> Request | None:
+    """Return the request on *line*; None if it asks in a way that we do not know."""
+    try:
+        return _requests.decode(line)
+    except (msgspec.DecodeError, RecursionError):
+        return None

@@ -10,7 +10,7 @@ from capsule_runtime.cli.lines import GAP, SPACE, Line, Span, words
 from capsule_runtime.cli.printer import Shown
 from capsule_runtime.core.facts import Fact, Said
 from capsule_runtime.core.log import Record
-from capsule_runtime.core.money import show_cost, show_usd
+from capsule_runtime.core.money import show_cost, show_told
 from capsule_runtime.core.prices import PriceTable, cost_of
 from capsule_runtime.core.units import show_duration
 from capsule_runtime.events import Activity, Event, Retrying, ToolCall, Usage
@@ -85,8 +85,10 @@ class Glance:
             )
         if (cost := self._shown_cost()) is not None:
             figures.append(words(cost, "dim"))
-        if (told := self.record.told_dollars.microusd) is not None:
-            figures.append(words(f"the harness says {show_usd(told)}", "dim"))
+        told = self.record.told_dollars.sum
+        if told.microusd is not None:
+            shown = show_told(told.microusd, is_partial=told.is_partial)
+            figures.append(words(f"the harness says {shown}", "dim"))
         return [span for figure in figures for span in (DOT, figure)][1:]
 
     def _shown_cost(self) -> str | None:

@@ -12,10 +12,10 @@ import msgspec
 
 from capsule_runtime.cli.inputs import STDIN
 from capsule_runtime.cli.output import write_bytes
-from capsule_runtime.driver import find_driver
+from capsule_runtime.driver import driver_names, find_driver
 from capsule_runtime.errors import UsageError
 from capsule_runtime.messages import Exit
-from capsule_runtime.replay import replay_events, replay_frames
+from capsule_runtime.replay import Attentive, replay_events, replay_frames
 
 _SIGNALS = range(1, 65)
 _CODES = range(256)
@@ -58,15 +58,21 @@ def _to_exit(ctx: click.Context, param: click.Parameter, value: str) -> Exit:
 def replay_command(driver: str, file: str, ending: Exit, format: str) -> int:
     """Feed recorded stdout of a harness to its driver, and print what comes of it as JSON lines.
 
-    FILE may be - for stdin.
+    FILE may be - for stdin. If no line of it is an event to the driver, that is an error.
     """
-    ready = find_driver(driver)()
+    ready = Attentive(find_driver(driver)())
     try:
         with nullcontext(sys.stdin.buffer) if file == STDIN else Path(file).open("rb") as stream:
             replayed = replay_events if format == "events" else replay_frames
             _write_lines(replayed(ready, stream, ending))
     except OSError as exc:
         raise UsageError("E-USE-022", f"{file} cannot be read: {exc.strerror}") from exc
+    if ready.has_heard and not ready.has_understood:
+        raise UsageError(
+            "E-USE-038",
+            f"no line of {file} is an event to the driver {driver!r}",
+            f"Name the driver of the harness that wrote it: {', '.join(driver_names())}.",
+        )
     return 0
 
 

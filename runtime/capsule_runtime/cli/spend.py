@@ -18,9 +18,11 @@ from capsule_runtime.cli.output import write_json, write_stdout
 from capsule_runtime.cli.printer import Shown, shown_line
 from capsule_runtime.cli.result import ShownCost, shown_cost
 from capsule_runtime.core.calls import CallUsage, sum_of_known
-from capsule_runtime.core.dated_calls import dated_calls
+from capsule_runtime.core.dated_usage import dated_usage
 from capsule_runtime.core.index import IndexRow
+from capsule_runtime.core.money import show_told
 from capsule_runtime.core.prices import PriceTable
+from capsule_runtime.core.told_dollars import ToldPart, ToldSum
 from capsule_runtime.core.units import parse_duration
 from capsule_runtime.errors import StoreError
 from capsule_runtime.runs import Runs, open_runs
@@ -42,6 +44,10 @@ class Sum(Struct, frozen=True):
     """Null when nobody told."""
     cost: ShownCost | None
     """Null when there was no call."""
+    harness_microusd: int | None
+    """What the harnesses themselves say that it cost; null when they say nothing."""
+    harness_is_partial: bool
+    """Whether that is the least: of some calls they said nothing."""
 
 
 class Account(Struct, frozen=True):
@@ -56,10 +62,10 @@ class Account(Struct, frozen=True):
     """The runs whose logs cannot be read: what they spent is in no sum."""
 
 
-class _Call(NamedTuple):
+class _Used(NamedTuple):
     run: IndexRow
     at: str
-    usage: CallUsage
+    what: CallUsage | ToldPart
 
 
 def to_instant(ctx: click.Context, param: click.Parameter, value: str | None) -> str | None:
@@ -97,6 +103,7 @@ def spend_command(since: str | None, by: By | None, as_json: bool) -> int:
     """Add up what runs used and what it cost, by today's prices.
 
     "≥" stands before a cost of which a part is not known; "—" is one of which nothing is known.
+    What a harness itself says that its calls cost stands beside it, where one says so.
     """
     account = anyio.run(_add_up, since, by)
     write_json(account) if as_json else write_stdout(_table(account))
@@ -108,58 +115,68 @@ def spend_command(since: str | None, by: By | None, as_json: bool) -> int:
 async def _add_up(since: str | None, by: By | None) -> Account:
     prices = await price_book().table()
     async with open_runs() as runs:
-        calls, damaged = list[_Call](), list[str]()
+        used, damaged = list[_Used](), list[str]()
         for row in runs.recent(limit=MOST):
             # A run that ended before has no later calls.
             if since is None or row.ended_at is None or row.ended_at >= since:
                 try:
-                    found = list(_calls_of(runs, row))
+                    found = list(_used_in(runs, row))
                 except StoreError as exc:
                     if exc.code != DAMAGED:
                         raise
                     damaged.append(row.id)  # one log must not hide what the others say
                 else:
-                    calls += (call for call in found if since is None or call.at >= since)
-    total, sums = _sum("all", calls, prices), tuple(_sums(calls, by, prices))
+                    used += (it for it in found if since is None or it.at >= since)
+    total, sums = _sum("all", used, prices), tuple(_sums(used, by, prices))
     return Account(since, prices.version, total, by, sums, tuple(damaged))
 
 
-def _calls_of(runs: Runs, row: IndexRow) -> Iterator[_Call]:
-    for at, usage in dated_calls(row.body for row in runs.rows(row.id)):
-        yield _Call(row, at, usage)
+def _used_in(runs: Runs, row: IndexRow) -> Iterator[_Used]:
+    for at, what in dated_usage(row.body for row in runs.rows(row.id)):
+        yield _Used(row, at, what)
 
 
-def _sums(calls: Iterable[_Call], by: By | None, prices: PriceTable) -> Iterator[Sum]:
-    groups: defaultdict[str, list[_Call]] = defaultdict(list)
-    for call in calls:
+def _sums(used: Iterable[_Used], by: By | None, prices: PriceTable) -> Iterator[Sum]:
+    groups: defaultdict[str, list[_Used]] = defaultdict(list)
+    for it in used:
         match by:
             case "capsule":
-                groups[call.run.capsule].append(call)
+                groups[it.run.capsule].append(it)
             case "model":
-                groups[call.usage.model].append(call)
+                groups[it.what.model].append(it)
             case "day":
-                groups[call.at[:_DATE]].append(call)
+                groups[it.at[:_DATE]].append(it)
             case None:
                 return
     for name in sorted(groups):
         yield _sum(name, groups[name], prices)
 
 
-def _sum(name: str, calls: list[_Call], prices: PriceTable) -> Sum:
+def _sum(name: str, used: list[_Used], prices: PriceTable) -> Sum:
+    calls, told = list[CallUsage](), ToldSum()
+    for it in used:
+        if isinstance(it.what, ToldPart):
+            told.add(it.what)
+        else:
+            calls.append(it.what)
     return Sum(
         name,
-        len({call.run.id for call in calls}),
+        len({it.run.id for it in used}),
         len(calls),
-        sum_of_known(*(call.usage.tokens for call in calls)),
-        shown_cost((call.usage for call in calls), prices),
+        sum_of_known(*(call.tokens for call in calls)),
+        shown_cost(calls, prices),
+        told.microusd,
+        told.is_partial,
     )
 
 
 def _table(account: Account) -> Shown:
-    head = ((account.by or "").upper(), "RUNS", "CALLS", "TOKENS", "COST")
+    head = ((account.by or "").upper(), "RUNS", "CALLS", "TOKENS", "COST", "THE HARNESS SAYS")
     lines = [head, *map(_cells, account.sums), _cells(account.total)]
+    if account.total.harness_microusd is None:
+        lines = [line[:-1] for line in lines]
     shown = [tuple(shown_line(cell) for cell in line) for line in lines]
-    widths = [max(len(line[column]) for line in shown) for column in range(len(head))]
+    widths = [max(len(line[column]) for line in shown) for column in range(len(lines[0]))]
     text = ""
     for name, *figures in shown:
         columns = [name.ljust(widths[0])]
@@ -170,5 +187,6 @@ def _table(account: Account) -> Shown:
 
 def _cells(line: Sum) -> tuple[str, ...]:
     tokens = "—" if line.tokens is None else str(line.tokens)
-    cost = line.cost.shown if line.cost else "—"
-    return line.of, str(line.runs), str(line.steps), tokens, cost
+    cost, told = line.cost.shown if line.cost else "—", line.harness_microusd
+    says = "—" if told is None else show_told(told, is_partial=line.harness_is_partial)
+    return line.of, str(line.runs), str(line.steps), tokens, cost, says

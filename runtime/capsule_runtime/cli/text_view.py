@@ -16,6 +16,7 @@ from capsule_runtime.core.facts import (
     AttemptStarted,
     Contained,
     Created,
+    Egress,
     Fact,
     Noted,
     PermissionDecided,
@@ -126,6 +127,10 @@ class TextView:
                     )
             case Noted(text=text):
                 await self._show_note(text)
+            case Egress(refused=str(why), place=place, message=message):
+                await self._show_note(
+                    f"network: {place or 'a request'} was refused ({why}): {message}"
+                )
             case _:
                 pass
 

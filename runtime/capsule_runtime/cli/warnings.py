@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from pathlib import Path
 
 from capsule_runtime.core.log import Record
 from capsule_runtime.core.work import Warned, WorkChanges
@@ -38,3 +39,10 @@ def told_changes(changes: WorkChanges) -> str:
         return "in place"
     inside = f", {changes.internal} inside .git" if changes.internal else ""
     return f"{changes.tally}{inside}"
+
+
+def patch_of(record: Record, out_folder: Path) -> str | None:
+    """Return where the patch of a run on a copy lies; None if there is none."""
+    is_copy = record.changes is not None and record.changes.tally is not None
+    patch = out_folder.parent / "changes.patch"
+    return str(patch) if is_copy and patch.exists() else None

@@ -40,6 +40,12 @@ class Mechanism(Struct, frozen=True):
     landlock_abi: int
     landlock_errata: int
     cgroup: str
+    bwrap: str = ""
+    """The path of bubblewrap, where it composes a root."""
+    bwrap_version: str = ""
+    bwrap_digest: str = ""
+    variant: str = ""
+    """`userns` or `rootns`: who composes it."""
 
 
 class Missing(Struct, frozen=True):
@@ -65,11 +71,12 @@ class Containment(Struct, frozen=True):
 def in_one_line(containment: Containment) -> str:
     """Return what a person should know, in one line."""
     axes, limits = containment.axes, containment.limits
-    files = (
-        "it can open the system's files and the work directory, no others of yours"
-        if containment.mechanism.landlock_abi
-        else "every file of yours is open to it"
-    )
+    if axes.fs == "absent":
+        files = "nothing of this machine is there but the system's files and what was granted"
+    elif containment.mechanism.landlock_abi:
+        files = "it can open the system's files and the work directory, no others of yours"
+    else:
+        files = "every file of yours is open to it"
     memory = f"memory {show_size(int(limits['memory_bytes']))} ({axes.resources.memory})"
     processes = f"{limits['processes']:g} processes ({axes.resources.processes})"
     return (

@@ -14,7 +14,9 @@ from capsule_runtime.core.containment import Containment
 from capsule_runtime.core.grants import Grants, Policy
 from capsule_runtime.core.ledger import Settled, Spend
 from capsule_runtime.core.outcome import Outcome, Reason
-from capsule_runtime.core.work import CopyMade, Tally, WorkChanges, WorkdirMode
+from capsule_runtime.core.verdicts import Door, Ending, Why
+from capsule_runtime.core.work import WorkdirMode
+from capsule_runtime.core.work_facts import Applied, Collected, Copied
 from capsule_runtime.events import Event
 from capsule_runtime.manifest import Manifest
 from capsule_runtime.messages import Message, Refused
@@ -68,15 +70,6 @@ class AttemptStarted(
     on_permission: Policy | None = None
     version: str | None = None
     """Of the harness, where somebody asked."""
-
-
-class Copied(Struct, frozen=True, tag_field="fact", tag="copied"):
-    """The work directory was copied; the harness works in the copy."""
-
-    seq: int
-    at: str
-    run: str
-    copy: CopyMade
 
 
 class Contained(Struct, frozen=True, tag_field="fact", tag="contained"):
@@ -159,6 +152,40 @@ class PermissionDecided(
     policy: Policy
 
 
+class Egress(Struct, frozen=True, tag_field="fact", tag="egress", omit_defaults=True):
+    """The run tried to reach something: it was *refused*, or let through, and then it *ended* so.
+
+    *sent* and *received* are bytes, *ms* how long it took in all.
+    """
+
+    seq: int
+    at: str
+    run: str
+    door: Door
+    refused: Why | None = None
+    ended: Ending | None = None
+    place: str = ""
+    """As a grant writes it; empty where the request named none."""
+    address: str | None = None
+    """The one that was dialled."""
+    message: str = ""
+    sent: int = 0
+    received: int = 0
+    ms: int = 0
+
+
+class EgressMore(Struct, frozen=True, tag_field="fact", tag="egress-more"):
+    """So many more attempts there were, and so many bytes, than have a fact of their own."""
+
+    seq: int
+    at: str
+    run: str
+    allowed: int
+    refused: int
+    sent: int
+    received: int
+
+
 class KillStarted(Struct, frozen=True, tag_field="fact", tag="kill-started"):
     """The stop ladder reached the kill."""
 
@@ -189,15 +216,6 @@ class TreeEmpty(Struct, frozen=True, tag_field="fact", tag="tree-empty"):
     killed: int
     left: int | None
     burial_ms: int
-
-
-class Collected(Struct, frozen=True, tag_field="fact", tag="collected"):
-    """What the run changed in its work directory was looked at; of a copy, it was kept."""
-
-    seq: int
-    at: str
-    run: str
-    changes: WorkChanges
 
 
 class Recovered(Struct, frozen=True, tag_field="fact", tag="recovered"):
@@ -231,17 +249,6 @@ class Ended(Struct, frozen=True, tag_field="fact", tag="ended"):
     tool_calls: int
 
 
-class Applied(Struct, frozen=True, tag_field="fact", tag="applied", omit_defaults=True):
-    """What the run changed in its copy was applied to the original. Comes after the end."""
-
-    seq: int
-    at: str
-    run: str
-    tally: Tally
-    left_out: int = 0
-    """How many of the changes were not applied, because nobody asked for them."""
-
-
 Fact = (
     Created
     | AttemptStarted
@@ -254,6 +261,8 @@ Fact = (
     | StopAsked
     | SteerAsked
     | PermissionDecided
+    | Egress
+    | EgressMore
     | KillStarted
     | Exited
     | TreeEmpty

@@ -11,10 +11,11 @@ from typing import assert_never
 
 import msgspec
 
-from capsule_runtime.core import facts
+from capsule_runtime.core import facts, work_facts
 from capsule_runtime.core.actions import Progress
 from capsule_runtime.core.chain import FACT_START
 from capsule_runtime.core.containment import Containment
+from capsule_runtime.core.egress_facts import EgressFold
 from capsule_runtime.core.journal import Position
 from capsule_runtime.core.ledger import Settled
 from capsule_runtime.core.outcome import OUTCOME_OF, Outcome, Reason
@@ -76,7 +77,7 @@ class Record:
         self.tree: facts.TreeEmpty | None = None
         self.changes: WorkChanges | None = None
         self.ended: facts.Ended | None = None
-        self.applied: facts.Applied | None = None
+        self.applied: work_facts.Applied | None = None
         self.terminal: TurnEnd | TurnFailed | None = None
         self.session: Session | None = None
         self.final: StatusFrame | None = None
@@ -85,6 +86,7 @@ class Record:
         self.tool_calls = 0
         self.allowed = 0
         self.denied = 0
+        self.egress = EgressFold()
         self.usage = UsageFold()
         self.told_dollars = ToldDollars()
         self.settled: Settled | None = None
@@ -187,11 +189,11 @@ class Record:
                     self.usage.next_attempt()
                     self.told_dollars.next_attempt()
                 self.attempt = fact
-            case facts.Copied(copy=copy):
+            case work_facts.Copied(copy=copy):
                 self.copy = copy
-            case facts.Collected(changes=changes):
+            case work_facts.Collected(changes=changes):
                 self.changes = changes
-            case facts.Applied():
+            case work_facts.Applied():
                 self.applied = fact
             case facts.Contained():
                 self.containment = fact.containment
@@ -219,6 +221,8 @@ class Record:
             case facts.PermissionDecided():
                 self.allowed += fact.allowed
                 self.denied += not fact.allowed
+            case facts.Egress() | facts.EgressMore():
+                self.egress.apply(fact)
             case facts.Noted() | facts.Recovered():
                 pass
             case _:

@@ -81,6 +81,12 @@ def show_usd(microusd: int) -> str:
     return f"${dollars}.{decimals}"
 
 
+def show_told(microusd: int, *, is_partial: bool) -> str:
+    """Return what a harness says that it cost, as `show_cost` does; nothing is nothing here."""
+    shown = show_cost(Cost(microusd, None if is_partial else microusd))
+    return f"≥ {show_usd(0)}" if is_partial and not microusd else shown
+
+
 def show_cost(cost: Cost | None) -> str:
     """Return *cost* for people: "$0.12"; "≥ $0.12" when incomplete; "—" when nothing is known.
 

@@ -10,6 +10,7 @@ from capsule_runtime.core.containment import Axes, Containment, Mechanism, Missi
 from capsule_runtime.core.env_names import check_names
 from capsule_runtime.core.grants import Grants, is_beneath
 from capsule_runtime.core.machine import Machine
+from capsule_runtime.core.seal import Seal
 from capsule_runtime.core.wall_limits import LimitPlan, ResourceLimits, Settings, plan_limits
 from capsule_runtime.errors import ContainmentError
 
@@ -32,6 +33,8 @@ class Program(Struct, frozen=True):
     """Every link, script and interpreter on the way from its name to machine code."""
     prefixes: tuple[str, ...] = ()
     """The folders that it, or an interpreter of it, was installed into."""
+    links: tuple[tuple[str, str], ...] = ()
+    """Which of the files are links, and what each says."""
 
 
 class Ground(Struct, frozen=True):
@@ -57,6 +60,8 @@ class Ground(Struct, frozen=True):
     """What must stay closed: keys and logins of the caller."""
     foreign_workdir: bool = False
     """Whether the work directory belongs to another user than the harness runs as."""
+    system_links: tuple[tuple[str, str], ...] = ()
+    """Which of SYSTEM are links, and what each says."""
 
 
 class WallPlan(Struct, frozen=True):
@@ -68,6 +73,8 @@ class WallPlan(Struct, frozen=True):
     drops_bounding: bool
     limits: LimitPlan
     report: Containment
+    seal: Seal | None = None
+    """The root of its own that a sealed run has."""
 
     @property
     def is_scoped(self) -> bool:
@@ -87,8 +94,7 @@ def plan_walls(ground: Ground, grants: Grants, asked: ResourceLimits, machine: M
         ContainmentError: E-CAP-003, a grant would open what must stay closed.
         UsageError: E-USE-050, a variable was granted that nobody may give.
     """
-    check_names((*grants.env, *grants.secrets), by_caller=False)
-    _check_grants(ground, grants)
+    check_grants(ground, grants)
     limits = plan_limits(asked, machine)
     rules = tuple(dict.fromkeys(_rules(ground, grants))) if machine.landlock_abi else None
     report = Containment(
@@ -111,16 +117,6 @@ def plan_walls(ground: Ground, grants: Grants, asked: ResourceLimits, machine: M
     return WallPlan(rules, machine.landlock_abi, machine.drops_bounding, limits, report)
 
 
-def marshallable(
-    plan: WallPlan,
-) -> tuple[tuple[tuple[str, int], ...], tuple[tuple[bytes, str], ...] | None]:
-    """Return *plan* as the child of the burier reads it."""
-    if plan.rules is None:
-        return plan.limits.rlimits, None
-    rules = tuple((path.encode("utf-8", "surrogateescape"), kind) for path, kind in plan.rules)
-    return plan.limits.rlimits, rules
-
-
 def may_open(path: str, ground: Ground) -> bool:
     """Whether opening *path* opens neither a whole home, nor the state, nor a login."""
     closed = (ground.caller_home, ground.state, *ground.credentials)
@@ -135,22 +131,29 @@ def _rules(ground: Ground, grants: Grants) -> Iterator[Rule]:
     yield "/proc", "look"
     yield from _each("device", ground.devices)
     yield from _each("write", ground.shared)
-    yield from _each("read", ground.program.files)
-    for prefix in (*ground.program.prefixes, *ground.search_path):
-        if may_open(prefix, ground):
-            yield prefix, "read"
-    yield from _each("read", (ground.capsule, ground.agent, *ground.git))
+    yield from _each("read", readable(ground))
     yield ground.workdir, "read" if ground.workdir_mode == "ro" else "write"
     yield from _each("write", ground.writable)
     yield from _each("read", grants.read)
     yield from _each("write", grants.write)
 
 
+def readable(ground: Ground) -> Iterator[str]:
+    """Yield what a run may read beside the system and what was granted."""
+    yield from ground.program.files
+    for prefix in (*ground.program.prefixes, *ground.search_path):
+        if may_open(prefix, ground):
+            yield prefix
+    yield from (ground.capsule, ground.agent, *ground.git)
+
+
 def _each(kind: str, paths: Iterable[str]) -> Iterator[Rule]:
     return ((path, kind) for path in paths)
 
 
-def _check_grants(ground: Ground, grants: Grants) -> None:
+def check_grants(ground: Ground, grants: Grants) -> None:
+    """Refuse what no run is ever given. Raises as `plan_walls`."""
+    check_names((*grants.env, *grants.secrets), by_caller=False)
     for path in (*grants.read, *grants.write):
         for closed in (ground.state, *ground.credentials):
             if is_beneath(closed, path) or is_beneath(path, closed):
@@ -183,9 +186,23 @@ def _caveats(ground: Ground, machine: Machine) -> Iterator[str]:
         yield "the work directory belongs to another user: the harness may not be able to write it"
     open_places = [("the work directory", ground.workdir), *((one, one) for one in ground.shared)]
     for name, place in open_places:
-        for closed in (ground.state, *ground.credentials):
-            if is_beneath(closed, place):
-                yield f"{closed} lies in {name}, so it is open to the harness"
+        inside = [it for it in (ground.state, *ground.credentials) if is_beneath(it, place)]
+        if len(inside) == 1:
+            yield f"{inside[0]} lies in {name}, so it is open to the harness"
+        elif inside:
+            yield f"these lie in {name}, so they are open to the harness: {_by_folder(inside)}"
+
+
+def _by_folder(paths: Iterable[str]) -> str:
+    """Return *paths* in one line, those of one folder together, as a shell would take them."""
+    folders = dict[str, list[str]]()
+    for path in paths:
+        folder, _, name = path.rpartition("/")
+        folders.setdefault(folder, []).append(name)
+    return ", ".join(
+        f"{folder}/{{{','.join(names)}}}" if len(names) > 1 else f"{folder}/{names[0]}"
+        for folder, names in folders.items()
+    )
 
 
 def missing_walls(machine: Machine) -> Iterator[Missing]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
 import msgspec
 from msgspec import Struct, field
@@ -12,6 +12,8 @@ from capsule_runtime.core.sandbox_plan import WallPlan
 _DESCRIPTORS = (0, 1, 2, 3)
 """stdio, and the socket on which it tells us, which ends as the program runs."""
 _NOTHING = 0
+_INTERFACES = ("lo",)
+_FILTERED = "2"
 
 
 class WallReport(Struct, frozen=True):
@@ -25,6 +27,10 @@ class WallReport(Struct, frozen=True):
     """Name, soft and hard."""
     descriptors: tuple[int, ...]
     cgroups: tuple[str, ...]
+    users: tuple[int, ...]
+    """Real, effective and saved user; the same of the group; further groups."""
+    interfaces: tuple[str, ...]
+    """Of its network."""
     inheritable: str = field(name="CapInh")
     permitted: str = field(name="CapPrm")
     effective: str = field(name="CapEff")
@@ -32,11 +38,12 @@ class WallReport(Struct, frozen=True):
     ambient: str = field(name="CapAmb")
     no_new_privs: str = field(name="NoNewPrivs")
     umask: str = field(name="Umask")
+    filters: str = field(name="Seccomp")
 
 
-def read_report(told: object) -> WallReport:
-    """Return the report that a child wrote."""
-    return msgspec.convert(told, WallReport)
+def read_report(told: dict[str, object], cgroups: Iterable[str]) -> WallReport:
+    """Return the report that a child wrote; in *cgroups* it is as seen from outside."""
+    return msgspec.convert({**told, "cgroups": [*cgroups]}, WallReport)
 
 
 def differences(plan: WallPlan, report: WallReport, cage: str) -> list[str]:
@@ -46,6 +53,7 @@ def differences(plan: WallPlan, report: WallReport, cage: str) -> list[str]:
         *_about_privileges(plan, report),
         *_about_limits(plan, report),
         *_about_cgroups(plan, report, cage),
+        *_about_seal(plan, report),
     ]
 
 
@@ -93,3 +101,16 @@ def _about_cgroups(plan: WallPlan, report: WallReport, cage: str) -> Iterator[st
     joined = sum(path.rpartition("/")[2] == cage for path in report.cgroups)
     if joined < len(plan.groups):
         yield f"in {joined} cgroups, planned {len(plan.groups)}"
+
+
+def _about_seal(plan: WallPlan, report: WallReport) -> Iterator[str]:
+    if plan.seal is None:
+        return
+    if 0 in report.users:
+        yield "it is root"
+    if plan.seal.user is not None and set(report.users) != {plan.seal.user}:
+        yield f"users and groups {report.users}, planned {plan.seal.user}"
+    if report.interfaces != _INTERFACES:
+        yield f"interfaces {report.interfaces}"
+    if plan.report.axes.syscalls == "filtered" and report.filters != _FILTERED:
+        yield "its calls are not filtered"

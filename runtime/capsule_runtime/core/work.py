@@ -86,13 +86,13 @@ def mode_of(
     capsule itself, which a run in place could rewrite, unless the caller wants it so.
 
     Raises:
-        UsageError: E-USE-052, the caller wants more than the manifest asks for.
+        UsageError: E-USE-053, the caller wants more than the manifest asks for.
     """
     if wanted is None:
         return asked or ("copy" if holds_capsule else "rw")
     if POWER.index(wanted) > POWER.index(asked or "rw"):
         raise UsageError(
-            "E-USE-052",
+            "E-USE-053",
             f"the capsule asks for its work directory as {asked!r}, so it does not get {wanted!r}",
             f"Choose {' or '.join(POWER[: POWER.index(asked or 'rw') + 1])}.",
         )

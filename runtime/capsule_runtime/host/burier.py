@@ -29,19 +29,19 @@ if TYPE_CHECKING:
 
     from capsule_runtime.host.cgroup import Cgroups, kill, make, release
     from capsule_runtime.host.linux import read_signals
+    from capsule_runtime.host.sealing import prepare
+    from capsule_runtime.host.stub import MESSAGE_BYTES, become_program, tell
     from capsule_runtime.host.sweep import Sweep
-    from capsule_runtime.host.walls import raise_walls
 else:
     import _signal as signal  # `signal` brings `enum`: 4 ms of a 10 ms start.
 
     from cgroup import kill, make, release
     from linux import read_signals
+    from sealing import prepare
+    from stub import MESSAGE_BYTES, become_program, tell
     from sweep import Sweep
-    from walls import raise_walls
 
-MESSAGE_BYTES = 4096
 DUPFD_CLOEXEC = 1030
-GO = marshal.dumps(("go",))
 
 
 class Burier:
@@ -186,23 +186,15 @@ class LiveRun:
         self.cgroups = cgroups
 
 
-def tell(supervisor: int, *words: int | str | dict[str, object] | None) -> None:
-    """Say *words* to the supervisor at the other end of a run's socket, if it is there."""
-    try:
-        os.write(supervisor, marshal.dumps(words))
-    except (BrokenPipeError, ConnectionResetError):
-        pass  # It died, or does not care any more.
-
-
 def become_harness(spec: int, stdio: tuple[int, ...], talk: int, cgroups: Cgroups) -> NoReturn:
     """Turn this fresh child into the harness, or say in its *talk* with the supervisor why not.
 
-    It makes its *cgroups*. If it has walls, it tells what they are, and goes on when it hears `go`.
+    It makes its *cgroups*. In a sealed run bubblewrap goes on with what the stub is to do.
     """
     failure, step = errno.EINVAL, "read"
     try:
         os.setsid()
-        argv, env, cwd, walls = marshal.loads(os.pread(spec, os.fstat(spec).st_size, 0))
+        launch, sealing, composer = marshal.loads(os.pread(spec, os.fstat(spec).st_size, 0))
         # Out of the way of stdio first, whatever numbers they have.
         talk = fcntl.fcntl(talk, DUPFD_CLOEXEC, 10)
         for target, descriptor in enumerate(stdio):
@@ -211,30 +203,16 @@ def become_harness(spec: int, stdio: tuple[int, ...], talk: int, cgroups: Cgroup
         os.closerange(4, os.sysconf("SC_OPEN_MAX"))
         step = "cgroup"
         make(cgroups)
-        report = None
-        if walls is not None:
-            step = "walls"
-            report = raise_walls(walls)
-        step = "chdir"
-        os.chdir(cwd)
-        tell(talk, "here", os.getpid(), report)
-        if report is not None and not is_approved(talk):
-            os._exit(127)
-        step = "exec"
-        signal.pthread_sigmask(signal.SIG_SETMASK, ())
-        os.execve(argv[0], argv, env)
+        if sealing is None:
+            become_program(talk, launch)
+        step = "seal"
+        prepare(sealing)
+        os.set_inheritable(talk, True)
+        os.execve(composer[0], composer, {})
     except OSError as refusal:
         failure = refusal.errno or failure
-        if step == "walls":
-            step = f"walls: {refusal}"
+        if step == "seal":
+            step = f"seal: {refusal}"
     finally:
         tell(talk, "failed", failure, step)
         os._exit(127)
-
-
-def is_approved(talk: int) -> bool:
-    """Return whether this process, which has told what it is behind, may run."""
-    try:
-        return os.read(talk, MESSAGE_BYTES) == GO
-    except ConnectionResetError:
-        return False

@@ -6,7 +6,7 @@ import os
 import re
 import stat
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from msgspec import Struct
@@ -79,6 +79,8 @@ class Task:
     session: str | None
     memory: bytes | None
     limits: dict[str, float]
+    network: Mapping[str, str] = field(default_factory=dict[str, str])
+    """Variables that lead programs to the doors of the run."""
     awaited: tuple[str, ...] = ()
     """Variables that nobody has granted yet, in a plan: that they are not given is no matter."""
 
@@ -194,7 +196,7 @@ def plan_launch(capsule: Capsule, places: Places, task: Task) -> Launch:
     )
     check_keys(told, {**dict.fromkeys(task.awaited, "-"), **task.env}, harness.driver)
     plan = planned_by(capsule.driver, request, harness.driver)
-    env = _environment(places, task.run, plan.env, task.env)
+    env = _environment(places, task.run, {**task.network, **plan.env}, task.env)
     found = find_program(plan.argv[0], env["PATH"], "" if harness.command else told.install)
     argv = (native_program(found, told.native), *plan.argv[1:])
     return Launch(argv, env, str(places.workdir), plan, launcher=found)

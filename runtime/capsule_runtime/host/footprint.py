@@ -72,7 +72,8 @@ def program_of(argv0: str, env: Mapping[str, str], written: Sequence[str] = ()) 
                 files[hop] = None
                 prefixes.update(dict.fromkeys(_prefixes(hop)))
         waiting += [(other, is_chosen) for other in (*hops[1:], *_interpreters(path, env))]
-    return Program(tuple(files), tuple(prefixes))
+    links = tuple((path, os.readlink(path)) for path in files if os.path.islink(path))
+    return Program(tuple(files), tuple(prefixes), links)
 
 
 def _chosen_folders(env: Mapping[str, str], written: Sequence[str]) -> frozenset[str]:

@@ -31,6 +31,7 @@ def ground_of(capsule: Capsule, places: Places, launch: Launch, state: Path) -> 
         program=program_of(program, launch.env, written),
         search_path=tuple(_search_path(launch.env)),
         system=tuple(filter(os.path.exists, system)),
+        system_links=tuple((path, os.readlink(path)) for path in SYSTEM if os.path.islink(path)),
         devices=tuple(filter(os.path.exists, (f"/dev/{name}" for name in DEVICES))),
         shared=tuple(filter(os.path.isdir, SHARED)),
         git=tuple(git_folders(Path(os.path.realpath(places.original)))),

@@ -9,21 +9,29 @@ from __future__ import annotations
 
 import marshal
 import socket
+import struct
 from dataclasses import dataclass
+from pathlib import Path
 
 import anyio
 
 from capsule_runtime.core.wall_report import WallReport, read_report
 
 _MESSAGE_BYTES = 4096
+_CREDENTIALS = struct.Struct("3i")
+_DOORS_AT_MOST = 8
+_SPACE = socket.CMSG_SPACE(_CREDENTIALS.size) + socket.CMSG_SPACE(_DOORS_AT_MOST * 4)
 
 
 @dataclass(frozen=True, slots=True)
 class Here:
-    """The child is there, and the supervisor sees it as *pid*; *report* is what it is behind."""
+    """The child is there; *report* is what it is behind."""
 
     pid: int
+    """As the supervisor sees it, whatever the child's own processes see."""
     report: WallReport | None
+    doors: tuple[socket.socket, ...] = ()
+    """What listens in its own network, for the supervisor to serve and to close."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,6 +43,13 @@ class Refusal:
 
     number: int
     step: str
+
+
+def open_talk() -> tuple[socket.socket, socket.socket]:
+    """Return the supervisor's end and the child's. Whatever is sent names who sent it."""
+    ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    ours.setsockopt(socket.SOL_SOCKET, socket.SO_PASSCRED, 1)
+    return ours, theirs
 
 
 class Handshake:
@@ -51,14 +66,18 @@ class Handshake:
         """Wait for the next word of the child; None: there are no more."""
         await anyio.wait_readable(self._ours)
         try:
-            words = self._ours.recv(_MESSAGE_BYTES)
+            words, with_it, _, _ = self._ours.recvmsg(
+                _MESSAGE_BYTES, _SPACE, socket.MSG_CMSG_CLOEXEC
+            )
         except ConnectionResetError:
-            words = b""  # It ended without having read what we said.
+            words, with_it = b"", []  # It ended without having read what we said.
+        beside = {kind: data for _, kind, data in with_it}
         match marshal.loads(words) if words else ():
-            case ("here", int(pid), None):
-                return Here(pid, None)
-            case ("here", int(pid), report):
-                return Here(pid, read_report(report))
+            case ("here", None):
+                return Here(_pid(beside), None)
+            case ("here", dict(report)):
+                pid, doors = _pid(beside), _doors(beside)
+                return Here(pid, read_report(report, _cgroups_of(pid)), doors)
             case ("failed", int(number), str(step)):
                 return Refusal(number, step)
             case ():
@@ -72,3 +91,22 @@ class Handshake:
             self._ours.send(marshal.dumps(("go",)))
         except (BrokenPipeError, ConnectionResetError):
             pass  # It was killed: the end of the talk says so.
+
+
+def _pid(beside: dict[int, bytes]) -> int:
+    pid: int = _CREDENTIALS.unpack(beside[socket.SCM_CREDENTIALS])[0]
+    return pid
+
+
+def _doors(beside: dict[int, bytes]) -> tuple[socket.socket, ...]:
+    descriptors = memoryview(beside.get(socket.SCM_RIGHTS, b"")).cast("i")
+    doors = tuple(socket.socket(fileno=descriptor) for descriptor in descriptors)
+    for door in doors:
+        door.setblocking(False)
+    return doors
+
+
+def _cgroups_of(pid: int) -> list[str]:
+    """Return in which cgroups *pid* is: seen from outside, for it may have a view of its own."""
+    lines = Path(f"/proc/{pid}/cgroup").read_text(encoding="utf-8").splitlines()
+    return [line.split(":", 2)[2] for line in lines]

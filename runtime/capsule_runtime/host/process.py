@@ -7,22 +7,21 @@ tree that was spawned in it is buried.
 from __future__ import annotations
 
 import errno
-import marshal
 import os
 import socket
-from collections.abc import AsyncGenerator, Mapping
+from collections.abc import AsyncGenerator
 from contextlib import ExitStack, asynccontextmanager, closing, suppress
-from dataclasses import dataclass
 from pathlib import Path
 
 import anyio
 
-from capsule_runtime.core.sandbox_plan import WallPlan, marshallable
+from capsule_runtime.core.sandbox_plan import WallPlan
 from capsule_runtime.core.wall_report import WallReport, differences
 from capsule_runtime.errors import HarnessError, HostError
 from capsule_runtime.host.finishing import finish
-from capsule_runtime.host.handshake import Handshake, Here, Refusal
+from capsule_runtime.host.handshake import Handshake, Here, Refusal, open_talk
 from capsule_runtime.host.leftovers import new_cage_name
+from capsule_runtime.host.spawn import Spawn
 from capsule_runtime.host.tree import BURIAL_SECONDS, Burial, Exit, Tree
 from capsule_runtime.host.warden_process import WardenProcess, Words
 
@@ -35,23 +34,6 @@ _STARTS_AT_ONCE = 32
 _ANSWER_BYTES = 4096
 # These are the machine's fault, though it is `execve` that reports them.
 _MACHINE_ERRNOS = {errno.ENOMEM, errno.EAGAIN, errno.EMFILE, errno.ENFILE, errno.EIO}
-
-
-@dataclass(frozen=True, slots=True)
-class Spawn:
-    """What to start: *run* names it to the warden, `argv[0]` is an absolute path."""
-
-    run: str
-    argv: tuple[str, ...]
-    env: Mapping[str, str]
-    cwd: str
-    walls: WallPlan | None = None
-
-    def marshalled(self) -> bytes:
-        env = {os.fsencode(name): os.fsencode(value) for name, value in self.env.items()}
-        argv = [os.fsencode(argument) for argument in self.argv]
-        walls = None if self.walls is None else marshallable(self.walls)
-        return marshal.dumps((argv, env, os.fsencode(self.cwd), walls))
 
 
 class Warden:
@@ -89,6 +71,8 @@ class Warden:
                     raise self._failure(spawn, refusal)
             except BaseException:
                 # Cancelled in the middle of it, too late or refused: whatever is there is buried.
+                for door in tree.doors:
+                    door.close()
                 with anyio.CancelScope(shield=True), suppress(HostError):
                     tree.bury()
                     await tree.buried()
@@ -131,13 +115,14 @@ class Warden:
         words: Words = ("spawn", spawn.run, cage, groups)
         try:
             with ExitStack() as cleanup, ExitStack() as cleanup_on_fail:
-                (burier, its), (talk, childs) = _socket_pair(), _socket_pair()
-                for kept in (burier, talk):
-                    cleanup_on_fail.callback(kept.close)
-                    kept.setblocking(False)
-                for given in (its, childs):
-                    cleanup.callback(given.close)
-                its.setblocking(False)
+                burier, its = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+                cleanup_on_fail.callback(burier.close)
+                cleanup.callback(its.close)
+                talk, childs = open_talk()
+                cleanup_on_fail.callback(talk.close)
+                cleanup.callback(childs.close)
+                for one in (burier, its, talk):
+                    one.setblocking(False)
                 spec = os.memfd_create("spawn")
                 cleanup.callback(os.close, spec)
                 os.write(spec, spawn.marshalled())
@@ -148,7 +133,8 @@ class Warden:
                 cleanup_on_fail.pop_all()
         except OSError as refusal:
             raise HostError("E-HOST-001", f"cannot ask the warden: {refusal}") from refusal
-        tree = Tree(spawn.run, burier, self._remind, cage)
+        is_sealed = spawn.walls is not None and spawn.walls.seal is not None
+        tree = Tree(spawn.run, burier, self._remind, cage, is_sealed=is_sealed)
         self._trees = [*(tree for tree in self._trees if not tree.is_over), tree]
         return tree, Handshake(talk)
 
@@ -170,6 +156,11 @@ class Warden:
                 return HarnessError("E-HAR-001", message, hint)
             case step if step.startswith("walls: "):
                 return HostError("E-HOST-030", f"cannot put up the walls: {step[7:]}")
+            case step if step.startswith("seal: "):
+                what = f"the root of the run cannot be made: {step[6:]}"
+                return HostError("E-HOST-034", what, "Its words are in the stderr.log of the run.")
+            case step if step.startswith("stub: "):
+                return HostError("E-HOST-034", f"the walls inside cannot be put up: {step[6:]}")
             case "cgroup":
                 return HostError("E-HOST-030", f"cannot make the cgroups of the run: {reason}")
             case "chdir":
@@ -183,10 +174,6 @@ class Warden:
                 return HostError("E-HOST-001", f"cannot start {program}: {step}: {reason}")
 
 
-def _socket_pair() -> tuple[socket.socket, socket.socket]:
-    return socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-
-
 async def _launched(spawn: Spawn, tree: Tree, handshake: Handshake) -> Refusal | None:
     """Wait until the program runs (None), or it is known that it will not.
 
@@ -198,7 +185,7 @@ async def _launched(spawn: Spawn, tree: Tree, handshake: Handshake) -> Refusal |
         return await tree.refused()
     if isinstance(heard, Refusal):
         return heard
-    tree.pid = heard.pid
+    tree.pid, tree.doors = heard.pid, heard.doors
     if spawn.walls is not None:
         _check_walls(spawn.walls, heard.report, tree)
         handshake.go()

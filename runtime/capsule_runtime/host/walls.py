@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
     from capsule_runtime.host.landlock import restrict
 
-    Walls = tuple[tuple[tuple[str, int], ...], tuple[tuple[bytes, str], ...] | None]
+    Walls = tuple[tuple[tuple[str, int], ...], tuple[tuple[bytes, str], ...] | None, int | None]
 else:
     from landlock import restrict
 
@@ -26,7 +26,7 @@ UMASK = 0o077
 _CAPBSET_DROP, _SET_NO_NEW_PRIVS, _AMBIENT, _AMBIENT_CLEAR_ALL = 24, 38, 47, 4
 _CAPABILITIES_AT_MOST = 64
 _CAPSET_VERSION = 0x20080522
-_STATUS = ("CapInh", "CapPrm", "CapEff", "CapBnd", "CapAmb", "NoNewPrivs", "Umask")
+_STATUS = ("CapInh", "CapPrm", "CapEff", "CapBnd", "CapAmb", "NoNewPrivs", "Umask", "Seccomp")
 
 _libc = ctypes.CDLL(None, use_errno=True)
 
@@ -34,16 +34,17 @@ _libc = ctypes.CDLL(None, use_errno=True)
 def raise_walls(walls: Walls) -> dict[str, object]:
     """Put up *walls* around this process; return what is there now.
 
-    They are limits by name, and Landlock's rules, if there are to be any.
+    They are limits by name, Landlock's rules, if there are to be any, and the user to become, if it
+    is to be another one.
 
     Raises:
         OSError: one cannot be put up.
     """
-    limits, rules = walls
+    limits, rules, user = walls
     os.umask(UMASK)
     for name, limit in limits:
         lower_limit(number_of(name), limit)
-    drop_privileges()
+    drop_privileges(user)
     abi, count = (0, 0) if rules is None else restrict(rules)
     return {
         "landlock": abi,
@@ -52,7 +53,8 @@ def raise_walls(walls: Walls) -> dict[str, object]:
         "reaches_parent": _can_signal(os.getppid()),
         "limits": [(name, *resource.getrlimit(number_of(name))) for name, _ in limits],
         "descriptors": _descriptors(),
-        "cgroups": _own_cgroups(),
+        "users": [*os.getresuid(), *os.getresgid(), *os.getgroups()],
+        "interfaces": _interfaces(),
         **_status(),
     }
 
@@ -69,11 +71,18 @@ def lower_limit(number: int, limit: int) -> None:
     resource.setrlimit(number, (lowest, lowest))
 
 
-def drop_privileges() -> None:
-    """Give up every capability, and for good: no program that is run can bring one back."""
+def drop_privileges(user: int | None = None) -> None:
+    """Give up every capability, and for good: no program that is run can bring one back.
+
+    Become *user*, and the group of that number, on the way.
+    """
     for capability in range(_CAPABILITIES_AT_MOST):
         if _libc.prctl(_CAPBSET_DROP, capability, 0, 0, 0) != 0:
             break  # There is no such capability, or it is not ours to drop.
+    if user is not None:
+        os.setgroups(())
+        os.setresgid(user, user, user)
+        os.setresuid(user, user, user)
     if _libc.prctl(_SET_NO_NEW_PRIVS, 1, 0, 0, 0) != 0:
         raise OSError(ctypes.get_errno(), "no-new-privs")
     _libc.prctl(_AMBIENT, _AMBIENT_CLEAR_ALL, 0, 0, 0)
@@ -94,8 +103,9 @@ def _status() -> dict[str, object]:
     return {name: value.strip() for name, _, value in status if name in _STATUS}
 
 
-def _own_cgroups() -> list[str]:
-    return [line.split(":", 2)[2] for line in _read_lines("/proc/self/cgroup")]
+def _interfaces() -> list[str]:
+    lines = _read_lines("/proc/self/net/dev")
+    return [name.strip() for name, colon, _ in (line.partition(":") for line in lines) if colon]
 
 
 def _can_list(folder: bytes) -> bool:

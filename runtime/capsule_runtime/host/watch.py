@@ -24,10 +24,11 @@ if TYPE_CHECKING:
     import signal
     import socket
 
-    from capsule_runtime.host.burier import MESSAGE_BYTES, Burier, LiveRun, tell
+    from capsule_runtime.host.burier import Burier, LiveRun
     from capsule_runtime.host.cgroup import Cgroups, release
     from capsule_runtime.host.door import Door
     from capsule_runtime.host.linux import open_signals, read_signals
+    from capsule_runtime.host.stub import MESSAGE_BYTES, tell
     from capsule_runtime.host.sweep import SWEEP_SECONDS, Sweep, children
     from capsule_runtime.host.zygote import (
         DESCRIPTORS_OF_A_SPAWN,
@@ -43,10 +44,11 @@ else:
     import _signal as signal
     import _socket as socket
 
-    from burier import MESSAGE_BYTES, Burier, LiveRun, tell
+    from burier import Burier, LiveRun
     from cgroup import release
     from door import Door
     from linux import open_signals, read_signals
+    from stub import MESSAGE_BYTES, tell
     from sweep import SWEEP_SECONDS, Sweep, children
     from zygote import (
         DESCRIPTORS_OF_A_SPAWN,

@@ -29,14 +29,16 @@ if TYPE_CHECKING:
     import socket
     from typing import NoReturn
 
-    from capsule_runtime.host.burier import MESSAGE_BYTES, Burier
+    from capsule_runtime.host.burier import Burier
     from capsule_runtime.host.linux import be_called, become_reaper, fork_sibling, stop_reaping
+    from capsule_runtime.host.stub import MESSAGE_BYTES
 else:
     import _signal as signal
     import _socket as socket
 
-    from burier import MESSAGE_BYTES, Burier
+    from burier import Burier
     from linux import be_called, become_reaper, fork_sibling, stop_reaping
+    from stub import MESSAGE_BYTES
 
 ANSWER_MS = 2000
 ANSWER_BYTES = 4

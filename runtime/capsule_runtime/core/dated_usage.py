@@ -1,4 +1,4 @@
-"""When each call of a model was first heard of."""
+"""When what was used was first heard of, and what was told of its dollars."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ import msgspec
 from capsule_runtime.core import facts
 from capsule_runtime.core.calls import CallUsage
 from capsule_runtime.core.chain import FACT_START
+from capsule_runtime.core.told_dollars import ToldDollars, ToldPart
 from capsule_runtime.core.usage import UsageFold
 from capsule_runtime.events import Usage
 
@@ -16,9 +17,10 @@ _facts = msgspec.json.Decoder(facts.Fact)
 _OF_USAGE = (b'"usage"', b'"attempt-started"')
 
 
-def dated_calls(bodies: Iterable[bytes]) -> list[tuple[str, CallUsage]]:
-    """Return the model calls of a whole log, each with the instant it was first heard of."""
+def dated_usage(bodies: Iterable[bytes]) -> list[tuple[str, CallUsage | ToldPart]]:
+    """Return the model calls of a whole log and what was told of their dollars, with instants."""
     fold, dates, attempts = UsageFold(), list[str](), 0
+    dollars, told_at = ToldDollars(), list[str]()
     for body in bodies:
         for line in body.splitlines():
             # Nearly all lines are something else, and are not worth decoding.
@@ -29,9 +31,13 @@ def dated_calls(bodies: Iterable[bytes]) -> list[tuple[str, CallUsage]]:
                     attempts += 1
                     if attempts > 1:
                         fold.next_attempt()
+                        dollars.next_attempt()
                 case facts.Said(at=at, event=Usage() as report):
                     if fold.apply(report) == len(dates):
                         dates.append(at)
+                    dollars.apply(report)
+                    told_at += [at] * (len(dollars.parts) - len(told_at))
                 case _:
                     pass
-    return list(zip(dates, fold.calls, strict=True))
+    calls = zip(dates, fold.calls, strict=True)
+    return [*calls, *zip(told_at, dollars.parts, strict=True)]

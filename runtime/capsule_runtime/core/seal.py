@@ -1,0 +1,216 @@
+"""The root of a sealed run: what is mounted where, as bubblewrap takes it. Decided here, and pure.
+
+What the harness may read lies where it lies outside, read-only; what it may write has names of its
+own. No mount lies beneath anything that a harness could have written to before: bubblewrap makes
+mount points, and follows the links it meets (CVE-2026-87766). So all that lies in a work directory
+is seen there only, and /tmp is a new file system each time.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+
+from msgspec import Struct
+
+from capsule_runtime.core.doors import NO_DOORS, DoorPlan
+from capsule_runtime.core.grants import Grants, is_beneath
+from capsule_runtime.core.namespaces import Namespaces
+from capsule_runtime.core.seen_places import SeenPlaces
+
+TALK, SPEC = 3, 4
+"""Descriptors of the program that puts up the walls inside: its handshake, and what to run."""
+_FIRST_FREE = 10
+STUB = "/.capsule"
+STUB_FILES = ("stub.py", "walls.py", "landlock.py")
+_LINKS = ("bin", "sbin", "lib", "lib32", "lib64", "libx32")
+_ETC = ("ld.so.cache", "ssl", "ca-certificates", "alternatives", "localtime", "nsswitch.conf")
+_SHM_BYTES = 64 * 1024**2
+_SHARED = ("--unshare-pid", "--unshare-net", "--unshare-ipc", "--unshare-uts")
+_KEPT_BY_ROOT = ("CAP_SETUID", "CAP_SETGID", "CAP_SETPCAP")
+"""With these the stub becomes the run's own user; then it gives them up."""
+
+
+class Shift(Struct, frozen=True):
+    """Folders that a run sees as its own, while on disk all belongs to their owners."""
+
+    user: int
+    folders: tuple[str, ...]
+    readable: tuple[str, ...]
+    """What the caller can read, whatever its mode, the run can read too, where the kernel can do it."""
+
+
+class Seal(Struct, frozen=True):
+    """How a run's root comes about."""
+
+    argv: tuple[str, ...]
+    """bubblewrap's, with numbers of descriptors that are opened before."""
+    folders: tuple[tuple[int, str], ...]
+    """What is bound by descriptor, so that nobody can put another folder in its place."""
+    data: tuple[tuple[int, bytes], ...]
+    """What is read by descriptor: arguments, filters, files that only the run has."""
+    user: int | None
+    """Whom the harness becomes; None where it stays who the caller is."""
+    shift: Shift | None
+    rules: tuple[tuple[str, str], ...]
+    """What it may open, by the names inside."""
+    doors: DoorPlan = NO_DOORS
+    """The only ways out."""
+
+
+class Sources(Struct, frozen=True):
+    """What of this machine goes into a root."""
+
+    writable: tuple[tuple[str, str], ...]
+    """Folders of the run, and their names inside."""
+    workdir: str
+    workdir_is_writable: bool
+    readable: tuple[str, ...]
+    """Files and folders that are seen where they are."""
+    links: tuple[tuple[str, str], ...]
+    """Links among them, and what each says."""
+    system: tuple[str, ...]
+    """Which folders there are of the system."""
+    system_links: tuple[tuple[str, str], ...]
+    stub: tuple[tuple[str, bytes], ...]
+    """The files of the program inside, by name."""
+    tmp_bytes: int
+    filters: bytes
+    """What the kernel is to refuse, as a seccomp program; empty for nothing."""
+
+
+def seal(
+    sources: Sources, seen: SeenPlaces, grants: Grants, found: Namespaces, user: int | None
+) -> Seal:
+    """Return the root of a run; *user* is whom the harness becomes, if it is started by root."""
+    descriptors = iter(range(_FIRST_FREE, 1000))
+    data: list[tuple[int, bytes]] = []
+    folders: list[tuple[int, str]] = []
+
+    def file(content: bytes, path: str) -> tuple[str, ...]:
+        number = next(descriptors)
+        data.append((number, content))
+        return ("--perms", "0444", "--ro-bind-data", str(number), path)
+
+    def folder(source: str, target: str, *, writable: bool) -> tuple[str, ...]:
+        number = next(descriptors)
+        folders.append((number, source))
+        return ("--bind-fd" if writable else "--ro-bind-fd", str(number), target)
+
+    readable = tuple(
+        _outermost(sources.readable, (*sources.system, *dict(sources.system_links), *grants.write))
+    )
+    words = [
+        *namespace_words(found),
+        *_system(sources),
+        *(word for path, text in _own_files(user, seen.home) for word in file(text, path)),
+        *("--proc", "/proc", "--ro-bind", "/proc/sys", "/proc/sys", "--dev", "/dev"),
+        *_memory("/dev/shm", _SHM_BYTES),
+        *_memory(seen.tmp, sources.tmp_bytes),
+        *_readable(readable, sources.links, (seen.workdir, seen.home, seen.out)),
+    ]
+    for path in grants.write:
+        words += (*_parents(path), *folder(path, path, writable=True))
+    for source, target in sources.writable:
+        words += (*_parents(target), *folder(source, target, writable=True))
+    words += folder(sources.workdir, seen.workdir, writable=sources.workdir_is_writable)
+    for name, content in sources.stub:
+        words += file(content, f"{STUB}/{name}")
+    if sources.filters:
+        number = next(descriptors)
+        data.append((number, sources.filters))
+        words += ("--add-seccomp-fd", str(number))
+    words += ("--remount-ro", "/dev", "--remount-ro", "/")
+    arguments = next(descriptors)
+    data.append(
+        (arguments, b"".join(word.encode("utf-8", "surrogateescape") + b"\0" for word in words))
+    )
+    inside = (found.python, "-I", "-S", "-E", f"{STUB}/{STUB_FILES[0]}", str(TALK), str(SPEC))
+    shifted = (*(source for source, _ in sources.writable), *grants.write, sources.workdir)
+    return Seal(
+        argv=(found.bwrap, "--args", str(arguments), "--", *inside),
+        folders=tuple(folders),
+        data=tuple(data),
+        user=user,
+        shift=None if user is None else Shift(user, shifted, readable),
+        rules=tuple(_rules(sources, seen, grants, readable)),
+    )
+
+
+def namespace_words(found: Namespaces) -> Iterator[str]:
+    """Yield what bubblewrap is told of namespaces and rights."""
+    if found.variant == "userns":
+        yield "--unshare-user"
+    yield from _SHARED
+    yield from ("--unshare-cgroup-try", "--die-with-parent", "--cap-drop", "ALL")
+    if found.variant == "rootns":
+        for capability in _KEPT_BY_ROOT:
+            yield from ("--cap-add", capability)
+    yield from ("--clearenv", "--hostname", "capsule")
+
+
+def _system(sources: Sources) -> Iterator[str]:
+    for path in sources.system:
+        yield from ("--ro-bind", path, path)
+    for path, text in sources.system_links:
+        yield from ("--symlink", text, path)
+    yield from ("--perms", "0755", "--dir", "/etc")
+    for name in _ETC:
+        yield from ("--ro-bind-try", f"/etc/{name}", f"/etc/{name}")
+
+
+def _own_files(user: int | None, home: str) -> Iterator[tuple[str, bytes]]:
+    """Yield the files of /etc that tell a run about itself only."""
+    if user is not None:
+        yield "/etc/passwd", f"agent:x:{user}:{user}::{home}:/bin/sh\n".encode()
+        yield "/etc/group", f"agent:x:{user}:\n".encode()
+    yield "/etc/hosts", b"127.0.0.1 localhost\n"
+    # No name server is there; this one fails at once.
+    yield "/etc/resolv.conf", b"nameserver 127.0.0.1\noptions timeout:1 attempts:1\n"
+
+
+def _memory(path: str, size: int) -> tuple[str, ...]:
+    return ("--perms", "1777", "--size", str(size), "--tmpfs", path)
+
+
+def _outermost(paths: Iterable[str], there: Iterable[str]) -> Iterator[str]:
+    """Yield those of *paths* that lie in none of the others, nor in what is *there*."""
+    kept = list(there)
+    for path in sorted(set(paths)):
+        if not any(is_beneath(path, one) for one in kept):
+            kept.append(path)
+            yield path
+
+
+def _readable(
+    paths: Iterable[str], links: tuple[tuple[str, str], ...], written: tuple[str, ...]
+) -> Iterator[str]:
+    texts = dict(links)
+    for path in paths:
+        assert not any(is_beneath(path, place) for place in written), path
+        yield from _parents(path)
+        if path in texts:
+            yield from ("--symlink", texts[path], path)
+        else:
+            yield from ("--ro-bind", path, path)
+
+
+def _parents(path: str) -> Iterator[str]:
+    parts = path.split("/")[1:-1]
+    for end in range(1, len(parts) + 1):
+        yield from ("--perms", "0755", "--dir", "/" + "/".join(parts[:end]))
+
+
+def _rules(
+    sources: Sources, seen: SeenPlaces, grants: Grants, readable: tuple[str, ...]
+) -> Iterator[tuple[str, str]]:
+    yield "/", "list"
+    for path in sources.system:
+        yield path, "read"
+    yield from (("/etc", "look"), ("/proc", "look"), ("/dev", "device"))
+    links = dict(sources.links)
+    for path in readable:
+        if path not in links:
+            yield path, "read"
+    for path in ("/dev/shm", seen.tmp, seen.home, seen.out, *grants.write):
+        yield path, "write"
+    yield seen.workdir, "write" if sources.workdir_is_writable else "read"

@@ -1,0 +1,143 @@
+"""Find out whether a run can have a root of its own here: by making one."""
+
+from __future__ import annotations
+
+import os
+import re
+import stat
+import subprocess
+import sys
+import tempfile
+from functools import cache
+from hashlib import sha256
+from pathlib import Path
+
+import msgspec
+
+from capsule_runtime.core.namespaces import Namespaces, Variant
+from capsule_runtime.core.seal import namespace_words
+from capsule_runtime.core.versions import find_version, is_within
+from capsule_runtime.host.kept_file import keep, read_kept
+from capsule_runtime.host.leftovers import boot_id
+
+CANDIDATES = ("/usr/bin/bwrap", "/usr/local/bin/bwrap")
+"""Where bubblewrap may be. It is never looked for on a search path, where anybody may plant one."""
+_PYTHON = "/usr/bin/python3"
+_OLDEST_PYTHON = (3, 9)
+_OLDEST = ">=0.8"
+_SECONDS = 10.0
+_TRIAL = str(Path(__file__).with_name("seal_trial.py"))
+_TRIAL_FOLDER = 10
+"""The descriptor by which the trial's command finds a folder."""
+_TRIAL_USER = "2000065535"
+_INSTALL = "Install bubblewrap: apt-get install bubblewrap."
+_ALLOW = (
+    "Allow user namespaces, or run as root with CAP_SYS_ADMIN: `capsule doctor` says what holds."
+)
+
+
+@cache
+def find_namespaces(state: Path | None = None) -> Namespaces:
+    """Return what can be had, as far as this process may use it. Kept below *state* until the boot."""
+    troubles: list[str] = []
+    fix = _INSTALL
+    for path in CANDIDATES:
+        if (trouble := _why_not_trusted(path)) is not None:
+            troubles += [trouble] if os.path.lexists(path) else []
+            continue
+        found = _find_kept(path, state)
+        if found.variant:
+            return found
+        troubles.append(found.why)
+        fix = found.fix
+    return Namespaces(why="; ".join(troubles) or "bubblewrap is not installed", fix=fix)
+
+
+def _why_not_trusted(path: str) -> str | None:
+    try:
+        found = os.stat(path)
+    except OSError as exc:
+        return f"{path}: {exc.strerror}"
+    if not stat.S_ISREG(found.st_mode) or not os.access(path, os.X_OK):
+        return f"{path} is no program"
+    if found.st_mode & (stat.S_ISUID | stat.S_ISGID):
+        return f"{path} runs as another user (setuid), which has let harnesses out before"
+    if found.st_uid not in (0, os.geteuid()) or found.st_mode & 0o022:
+        return f"{path} can be changed by others"
+    return None
+
+
+def _find_kept(path: str, state: Path | None) -> Namespaces:
+    digest = sha256(Path(path).read_bytes()).hexdigest()
+    kept = None
+    if state is not None:
+        key = sha256(f"{boot_id()} {os.geteuid()} {path} {digest}".encode()).hexdigest()
+        kept = state / "cache" / "namespaces" / key
+        if (data := read_kept(kept)) is not None:
+            try:
+                return msgspec.json.decode(data, type=Namespaces)
+            except msgspec.MsgspecError:
+                pass  # Written by another version of ours: it is found out anew.
+    found = _try(path, digest)
+    if kept is not None and found.variant:
+        keep(kept, msgspec.json.encode(found))
+    return found
+
+
+def _try(path: str, digest: str) -> Namespaces:
+    version = find_version(_said([path, "--version"])) or "0"
+    if not is_within(version, _OLDEST):
+        return Namespaces(why=f"{path} is version {version}, and 0.8 is needed", fix=_INSTALL)
+    python = _interpreter()
+    if python is None:
+        return Namespaces(
+            why=f"{_PYTHON} is not there, or older than 3.9", fix="Install python3 of the system."
+        )
+    is_root = os.geteuid() == 0
+    variant: Variant = "rootns" if is_root else "userns"
+    found = Namespaces(variant, path, version, digest, python, shifts_owners=is_root)
+    with tempfile.TemporaryDirectory(prefix="capsule-seal-") as folder:
+        user = _TRIAL_USER if is_root else "-"
+        trial = [sys.executable, "-I", "-S", _TRIAL, folder, user]
+        said = _said([*trial, *_command(found)])
+    if said != "ok\n":
+        why = said.strip().rpartition("\n")[2] or "it says nothing"
+        return Namespaces(why=f"{path} cannot compose a root here: {why}", fix=_ALLOW)
+    return found
+
+
+def _command(found: Namespaces) -> list[str]:
+    """Return a command that does what a seal does, and says so."""
+    return [
+        found.bwrap,
+        *namespace_words(found),
+        *("--ro-bind", "/", "/", "--proc", "/proc", "--ro-bind", "/proc/sys", "/proc/sys"),
+        *("--dev", "/dev", "--perms", "1777", "--size", "65536", "--tmpfs", "/tmp"),
+        *("--bind-fd", str(_TRIAL_FOLDER), "/mnt", "--remount-ro", "/dev", "--remount-ro", "/"),
+        *("--", found.python, "-I", "-S", "-c", "print('ok')"),
+    ]
+
+
+def _interpreter() -> str | None:
+    real = os.path.realpath(_PYTHON)
+    named = re.fullmatch(r"python(\d+)\.(\d+)", os.path.basename(real))
+    if named and (int(named[1]), int(named[2])) >= _OLDEST_PYTHON and os.access(real, os.X_OK):
+        return real
+    return None
+
+
+def _said(command: list[str]) -> str:
+    try:
+        done = subprocess.run(
+            command,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            timeout=_SECONDS,
+            check=False,
+            cwd="/",
+            env={},
+        )
+    except (OSError, subprocess.SubprocessError) as exc:
+        return str(exc)
+    return done.stdout.decode("utf-8", "replace")

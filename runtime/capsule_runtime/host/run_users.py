@@ -1,0 +1,74 @@
+"""Users of their own for the runs that root starts: numbers that nobody else has.
+
+A number is leased by a lock on a byte of a file that only root opens. All leases of a process are
+held by one descriptor; its warden and buriers hold it too, so a number is free again once nothing
+that ran under it can be left.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import secrets
+import struct
+from functools import cache
+from pathlib import Path
+
+from capsule_runtime.errors import HostError
+
+FIRST, COUNT = 2_000_000_000, 65_536
+"""Out of the reach of users, of services and of the ranges that containers are given."""
+_PLACES = ("/run/capsule", "/var/lib/capsule")
+_TRIES = 1000
+_LOCK = struct.Struct("@hhqqi0q")
+
+
+class RunUsers:
+    """The numbers that this process has leased."""
+
+    def __init__(self, file: int) -> None:
+        self.file = file
+        self._leased: set[int] = set()
+
+    def lease(self) -> int:
+        """Return a number that no other run has.
+
+        Raises:
+            HostError: E-HOST-033, there is none.
+        """
+        for _ in range(_TRIES):
+            user = FIRST + secrets.randbelow(COUNT)
+            if user not in self._leased and self._lock(user, fcntl.F_WRLCK):
+                self._leased.add(user)
+                return user
+        raise HostError("E-HOST-033", "no user is free for another run")
+
+    def release(self, user: int) -> None:
+        """Give back *user*, of whom nothing is left."""
+        self._leased.remove(user)
+        self._lock(user, fcntl.F_UNLCK)
+
+    def _lock(self, user: int, kind: int) -> bool:
+        try:
+            fcntl.fcntl(self.file, fcntl.F_OFD_SETLK, _LOCK.pack(kind, 0, user - FIRST, 1, 0))
+        except BlockingIOError:
+            return False
+        return True
+
+
+@cache
+def run_users() -> RunUsers:
+    """Return what this process leases from.
+
+    Raises:
+        HostError: E-HOST-033, there is no place for the leases.
+    """
+    troubles = []
+    for place in map(Path, _PLACES):
+        try:
+            place.mkdir(mode=0o711, exist_ok=True)
+            flags = os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC
+            return RunUsers(os.open(place / "users", flags, 0o600))
+        except OSError as exc:
+            troubles.append(f"{place}: {exc.strerror}")
+    raise HostError("E-HOST-033", f"users cannot be leased: {'; '.join(troubles)}")

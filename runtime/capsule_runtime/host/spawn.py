@@ -1,0 +1,67 @@
+"""What the warden is asked to start, and how a burier's child reads it."""
+
+from __future__ import annotations
+
+import marshal
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from capsule_runtime.core.sandbox_plan import WallPlan
+from capsule_runtime.core.seal import SPEC, Seal
+
+_OLD_MARSHAL = 2
+"""The interpreter inside may be another one than the one outside."""
+
+
+@dataclass(frozen=True, slots=True)
+class Spawn:
+    """What to start: *run* names it to the warden, `argv[0]` is an absolute path."""
+
+    run: str
+    argv: tuple[str, ...]
+    env: Mapping[str, str]
+    cwd: str
+    walls: WallPlan | None = None
+
+    def marshalled(self) -> bytes:
+        """Return it as the child of a burier reads it: what to run, and the seal around that."""
+        env = {os.fsencode(name): os.fsencode(value) for name, value in self.env.items()}
+        argv = [os.fsencode(argument) for argument in self.argv]
+        walls = None if self.walls is None else _walls(self.walls)
+        seal = self.walls.seal if self.walls else None
+        launch = (
+            argv,
+            env,
+            os.fsencode(self.cwd),
+            walls,
+            tuple(seal.doors.ports.values()) if seal else (),
+        )
+        if seal is None:
+            return marshal.dumps((launch, None, ()))
+        composer = [os.fsencode(word) for word in seal.argv]
+        return marshal.dumps((None, _sealing(seal, marshal.dumps(launch, _OLD_MARSHAL)), composer))
+
+
+Rules = tuple[tuple[bytes, str], ...] | None
+Walls = tuple[tuple[tuple[str, int], ...], Rules, int | None]
+Numbered = tuple[tuple[int, bytes], ...]
+Paths = tuple[bytes, ...]
+Sealing = tuple[Numbered, Numbered, tuple[int, Paths, Paths] | None]
+
+
+def _walls(plan: WallPlan) -> Walls:
+    rules = None
+    if plan.rules is not None:
+        rules = tuple((os.fsencode(path), kind) for path, kind in plan.rules)
+    return plan.limits.rlimits, rules, plan.seal.user if plan.seal else None
+
+
+def _sealing(seal: Seal, launch: bytes) -> Sealing:
+    folders = tuple((number, os.fsencode(path)) for number, path in seal.folders)
+    shift = None
+    if seal.shift is not None:
+        folders_and_files = seal.shift.folders, seal.shift.readable
+        written, read = (tuple(map(os.fsencode, paths)) for paths in folders_and_files)
+        shift = (seal.shift.user, written, read)
+    return folders, ((SPEC, launch), *seal.data), shift

@@ -1,0 +1,210 @@
+"""A run with a root, a network and processes of its own: what it finds there, and what it does not."""
+
+from __future__ import annotations
+
+import os
+import signal
+from pathlib import Path
+
+import anyio
+import pytest
+from msgspec.structs import replace
+
+from capsule_runtime import HostError
+from capsule_runtime.host.process import Exit
+from support.cell import CANARY, Cell, read_all
+from support.processes import processes_of
+
+pytestmark = pytest.mark.usefixtures("namespaces")
+
+READS = """
+import sys
+try:
+    print(open(sys.argv[1]).read())
+except OSError as refusal:
+    print(refusal.strerror)
+"""
+WRITES = """
+import sys
+try:
+    open(sys.argv[1], "w").close()
+    print("done")
+except OSError as refusal:
+    print(refusal.strerror)
+"""
+WAITS = """
+import os, signal
+def leave(*_):
+    os.write(1, b"heard")
+    os._exit(5)
+signal.signal(signal.SIGINT, leave)
+os.write(1, b"ready")
+while True:
+    signal.pause()
+"""
+DETACHES = """
+import os, signal
+for _ in range(3):
+    if os.fork() == 0:
+        os.setsid()
+        if os.fork():
+            os._exit(0)
+        for number in (signal.SIGTERM, signal.SIGHUP, signal.SIGINT):
+            signal.signal(number, signal.SIG_IGN)
+        while True:
+            signal.pause()
+"""
+
+
+def command_of(pid: int) -> bytes:
+    return Path(f"/proc/{pid}/cmdline").read_bytes()
+
+
+async def test_what_lies_outside_is_not_there(cell: Cell) -> None:
+    told = [await cell.tries(READS, walls, str(cell.secret)) for walls in (None, cell.sealed())]
+
+    assert told == [f"{CANARY}\n", "No such file or directory\n"]
+
+
+@pytest.mark.parametrize("path", ["/etc/shadow", "/boot", "/srv", "/run", "/sys/kernel"])
+async def test_the_rest_of_the_machine_is_not_there(cell: Cell, path: str) -> None:
+    code = "import os, sys; print(os.path.lexists(sys.argv[1]))"
+
+    told = [await cell.tries(code, walls, path) for walls in (None, cell.sealed())]
+
+    assert told == ["True\n", "False\n"]
+
+
+@pytest.mark.parametrize(
+    "path",
+    [
+        "/x",
+        "/usr/x",
+        "/etc/passwd",
+        "/dev/x",
+        "/proc/sys/kernel/core_pattern",
+        "/proc/sys/kernel/modprobe",
+        "/proc/sysrq-trigger",
+        "/.capsule/stub.py",
+    ],
+)
+async def test_nothing_of_the_root_can_be_written(cell: Cell, path: str) -> None:
+    told = await cell.tries(WRITES, cell.sealed(), path)
+
+    assert told != "done\n"
+
+
+async def test_what_is_made_in_the_work_directory_is_the_callers(cell: Cell) -> None:
+    told = await cell.tries("open('made', 'w').close(); print('done')", cell.sealed())
+
+    made = (cell.workdir / "made").stat()
+    assert told == "done\n"
+    assert (made.st_uid, made.st_gid) == (os.getuid(), os.getgid())
+
+
+async def test_a_work_directory_to_read_is_read(cell: Cell) -> None:
+    (cell.workdir / "file").write_text("words")
+    (cell.workdir / "file").chmod(0o600)
+    walls = cell.sealed("ro")
+
+    told = [await cell.tries(READS, walls, "file"), await cell.tries(WRITES, walls, "file")]
+
+    assert told[0] == "words\n"
+    assert told[1] != "done\n"
+
+
+async def test_nobody_in_it_is_root(cell: Cell) -> None:
+    code = "import os; print(0 in (*os.getresuid(), *os.getresgid(), *os.getgroups()))"
+
+    assert await cell.tries(code, cell.sealed()) == "False\n"
+
+
+async def test_it_has_no_network_but_its_own(cell: Cell) -> None:
+    code = "import socket; print([name for _, name in socket.if_nameindex()])"
+    listed = "print([line.split(':')[0].strip() for line in open('/proc/net/dev') if ':' in line])"
+
+    assert await cell.tries(listed, cell.sealed()) == "['lo']\n"
+    assert "['lo']" not in await cell.tries(code, None)
+
+
+async def test_it_sees_no_processes_but_its_own(cell: Cell) -> None:
+    code = "import os; print(sum(name.isdigit() for name in os.listdir('/proc')) < 5)"
+
+    assert await cell.tries(code, cell.sealed()) == "True\n"
+    assert await cell.tries(code, None) == "False\n"
+
+
+@pytest.mark.parametrize(
+    "making",
+    [
+        "open('made', 'w').close(); os.chmod('made', 0o4755)",
+        "file = os.open('made', os.O_CREAT | os.O_WRONLY, 0o4755)",
+        "os.mknod('made', 0o106755)",
+        "os.fchmod(os.open('made', os.O_CREAT | os.O_WRONLY), 0o6755)",
+    ],
+)
+async def test_no_program_is_made_that_runs_as_the_caller(cell: Cell, making: str) -> None:
+    told = await cell.tries(f"import os\nos.umask(0)\n{making}", cell.sealed())
+
+    made = cell.workdir / "made"
+    assert "PermissionError" in told
+    assert not made.exists() or not made.stat().st_mode & 0o6000
+
+
+async def test_an_interrupt_reaches_the_harness_alone(cell: Cell) -> None:
+    async with cell.started(WAITS, cell.sealed()) as (tree, output):
+        await anyio.wait_readable(output)
+        assert os.read(output, 5) == b"ready"
+        tree.signal(signal.SIGINT)
+        heard = await read_all(output)
+        exit = await tree.exited()
+
+    assert heard == b"heard"
+    assert exit == Exit(5, None)
+
+
+@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM, signal.SIGSEGV])
+async def test_a_death_by_a_signal_is_told_as_one(cell: Cell, number: int) -> None:
+    code = f"import os; os.kill(os.getpid(), {number})"
+    async with cell.started(code, cell.sealed()) as (tree, _):
+        exit = await tree.exited()
+
+    assert exit == Exit(None, number)
+
+
+async def test_the_pid_on_record_is_the_one_outside(cell: Cell) -> None:
+    async with cell.started(WAITS, cell.sealed()) as (tree, output):
+        await anyio.wait_readable(output)
+        command = command_of(tree.pid)
+
+    assert b"signal.pause" in command
+
+
+async def test_what_detaches_itself_ends_with_the_harness(cell: Cell) -> None:
+    async with cell.started(DETACHES, cell.sealed()) as (tree, _):
+        burial = await tree.buried()
+
+    assert burial.left == 0
+    assert processes_of(tree.run) == []
+
+
+async def test_a_work_directory_that_has_become_a_link_is_refused(cell: Cell) -> None:
+    walls = cell.sealed()
+    cell.workdir.rmdir()
+    cell.workdir.symlink_to(cell.secret.parent)
+
+    with pytest.raises(HostError) as refused:
+        await cell.tries("print('ran')", walls)
+
+    assert refused.value.code == "E-HOST-034"
+
+
+async def test_a_root_that_cannot_be_made_starts_nothing(cell: Cell) -> None:
+    walls = cell.sealed()
+    assert walls.seal is not None
+    broken = replace(walls, seal=replace(walls.seal, argv=("/bin/false",)))
+
+    with pytest.raises(HostError, match="bubblewrap ended with 1") as refused:
+        await cell.tries("print('ran')", broken)
+
+    assert refused.value.code == "E-HOST-034"
