@@ -52,7 +52,7 @@ class Harness(Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=Tru
 class Workdir(Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
     """What the capsule wants to do with the work directory."""
 
-    mode: Literal["rw", "copy", "ro"] | None = None
+    mode: Literal["ro", "copy", "rw"] | None = None
     """In place, on a copy whose changes the caller applies later, or only to read; by default rw,
     or copy where the capsule itself lies in it."""
     copies_at_most: Size = "10GiB"

@@ -353,7 +353,7 @@ def test_a_missing_key_is_named_with_the_line_of_its_table(
         (
             LEAST + '[workdir]\nmode = "rx"\n',
             "capsule.toml:5: workdir.mode = 'rx': Invalid enum value 'rx'",
-            "One of 'rw', 'copy', 'ro'.",
+            "One of 'ro', 'copy', 'rw'.",
         ),
         (
             LEAST.replace("demo", "My Capsule"),

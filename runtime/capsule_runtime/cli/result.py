@@ -48,13 +48,10 @@ class Result(Struct, frozen=True):
     context: str
     workdir: str
     workdir_mode: WorkdirMode | None
-    """Null in what old versions recorded."""
     changes: WorkChanges | None
     """What the run changed in the work directory, as far as that is looked at; null before its end."""
     patch: str | None
-    """What it changed in its copy, as a patch that git takes; null if there is none."""
     applied_at: str | None
-    """When that was applied to the original."""
     state: str
     outcome: Outcome | None
     reason: Reason | None
