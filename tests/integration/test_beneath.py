@@ -15,6 +15,7 @@ from capsule_runtime.host import beneath
 from capsule_runtime.host.beneath import FILE, open_beneath
 from capsule_runtime.host.removal import remove_tree
 from capsule_runtime.host.tree_walk import Walk, open_folder
+from support.mounts import needs_mounts
 
 
 @pytest.fixture(params=["openat2", "by steps"])
@@ -79,6 +80,7 @@ def test_no_descriptor_is_left_open(top: int) -> None:
     assert len(os.listdir("/proc/self/fd")) == before
 
 
+@needs_mounts
 def test_another_file_system_is_not_entered(tmp_path: Path) -> None:
     (tmp_path / "top/mounted").mkdir(parents=True)
     look = (

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import signal
 from pathlib import Path
 from typing import Any
@@ -92,6 +93,20 @@ def test_what_it_changed_is_known(command: Command, project: Path) -> None:
     assert result["applied_at"] is None
     assert f"{project} (copy)" in page
     assert "3 added, 2 changed, 1 removed" in page
+
+
+@pytest.mark.skipif(shutil.which("bwrap") is None, reason="there is no bubblewrap")
+def test_a_sealed_run_changes_its_copy_alone(command: Command, project: Path) -> None:
+    before = tree_of(project)
+    done = command("run", command.capsule(EDITING), "--task", "go", *COPY)
+    after = tree_of(project)
+    applied = command("apply", "@last", "--yes")
+
+    assert done.status == 0
+    assert "containment: sealed" in done.err
+    assert after == before
+    assert applied.out == f"applied to {project}: 2 added, 2 changed, 1 removed\n"
+    assert {path.lstat().st_uid for path in project.rglob("*")} == {os.geteuid()}
 
 
 def test_it_is_applied_once(command: Command, project: Path) -> None:

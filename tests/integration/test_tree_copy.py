@@ -19,6 +19,7 @@ from capsule_runtime.host.copy_index import load_index
 from capsule_runtime.host.filling import Stopped
 from capsule_runtime.host.tree_copy import TooLarge
 from capsule_runtime.host.workplace import Workplace, has_trash
+from support.mounts import needs_mounts
 from support.trees import git, grow, tree_of
 
 NO_LIMIT = 1e18
@@ -261,6 +262,7 @@ def test_an_unfinished_copy_has_no_index(original: Path) -> None:
     assert load_index(original / "work.index") is None
 
 
+@needs_mounts
 def test_a_full_disk_is_told_and_nothing_is_left(original: Path, tmp_path: Path) -> None:
     """In a mount namespace of its own, where the state directory is very small."""
     (original / "large").write_bytes(os.urandom(3 * 1024 * 1024))
