@@ -17,6 +17,7 @@ from capsule_runtime.core.ledger import Ledger
 from capsule_runtime.core.log import Record
 from capsule_runtime.core.outcome import Reason
 from capsule_runtime.core.run import Run
+from capsule_runtime.core.work import WorkChanges
 from capsule_runtime.core.work_facts import Collected
 from capsule_runtime.errors import StoreError
 from capsule_runtime.host.clock import Clock
@@ -138,7 +139,7 @@ async def _look_at_work(
     found = await left_behind(workplace_of(record.created, folder))
     if isinstance(found, str):
         return state.note(found, moment)
-    if found is None or record.changes is not None:
+    if found is None or found == WorkChanges() or record.changes is not None:
         return ()
     return state.record(lambda seq, at, run: Collected(seq, at, run, found), moment)
 

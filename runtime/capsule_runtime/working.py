@@ -77,25 +77,27 @@ class Working:
             return
         self._is_needed = True
         if not is_buried:
-            await self._note(f"what it changed was not looked at: nothing proves {_EMPTY}")
+            why = "nothing proves its tree to be empty"
+            await self._note(f"what it changed was not looked at: {why}; {self._stays}")
             return
         try:
             changes = await in_thread(self._workplace.collect, threading.Event())
         except _FAILURES as exc:
-            await self._note(f"what it changed could not be collected: {exc}")
+            await self._note(f"what it changed could not be collected: {exc}; {self._stays}")
             return
         is_copy = self._workplace.mode == "copy"
         self._is_needed = is_copy and changes is not None and changes.is_cut
-        if changes is not None:
+        if changes is not None and changes != WorkChanges():
             await self._record(lambda seq, at, run: Collected(seq, at, run, changes))
+
+    @property
+    def _stays(self) -> str:
+        return f"it is in {self._workplace.place}"
 
     async def discard(self) -> None:
         """Remove the copy, unless there is more in it than could be collected."""
         if not self._is_needed:
             await anyio.to_thread.run_sync(self._workplace.discard)
-
-
-_EMPTY = "its tree to be empty"
 
 
 def workplace_of(created: Created, state: Path) -> Workplace:

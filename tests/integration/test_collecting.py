@@ -243,6 +243,7 @@ def test_a_file_that_is_too_large_is_left_out_though_it_takes_no_room(tmp_path: 
     found = bench.collect()
 
     assert bench.left_out == {b"sparse": "it is too large to be collected"}
+    assert found.is_cut
     assert found.tally == Tally()
 
 

@@ -116,7 +116,7 @@ def _lines(offer: Offer) -> Iterator[str]:
         more_paths = f" and {len(paths) - 1} more" if len(paths) > 1 else ""
         yield f"not applied: {paths[0]}{more_paths}: {why}"
     if offer.is_cut:
-        yield "not applied: more than could be looked at; the copy is kept beside the patch"
+        yield "not applied: more than is collected; the copy is kept in the folder of the run"
     yield from warning_lines(offer.warned, len(offer.warned))
 
 

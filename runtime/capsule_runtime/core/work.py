@@ -74,7 +74,7 @@ class WorkChanges(Struct, frozen=True, omit_defaults=True):
     warned: tuple[Warned, ...] = ()
     warned_count: int = 0
     is_cut: bool = False
-    """Whether there was more than is looked at."""
+    """Whether there was more than is looked at or collected; a copy is kept then."""
 
 
 def mode_of(

@@ -128,6 +128,7 @@ class _Collecting:
         self._patience = Patience()
         self._offset = 0
         self._left_out: dict[str, str] = {}
+        self._is_cut = False
 
     def collect(self, index: CopyIndex) -> Changes:
         findings = find_candidates(self._copy, index, self._stopped)
@@ -151,7 +152,7 @@ class _Collecting:
             tuple(changes),
             tuple(sorted(left_out)[:MOST_LEFT_OUT]),
             len(left_out),
-            findings.is_cut,
+            findings.is_cut or self._is_cut,
         )
 
     def _take(self, candidate: Candidate) -> Change | None:
@@ -189,6 +190,7 @@ class _Collecting:
         size = candidate.status.st_size if candidate.status else 0
         if size > MOST_FILE_BYTES or self._offset + size > MOST_BYTES:
             self._left_out[candidate.path] = "it is too large to be collected"
+            self._is_cut = True
             return None
         try:
             piece = self._here.piece(candidate.path, after.take)

@@ -32,6 +32,7 @@ class Changes(Struct, frozen=True, array_like=True):
     """The first of what was changed and is not here, and why."""
     left_out_count: int
     is_cut: bool
+    """Whether there was more than is collected: then the copy is kept."""
 
     @property
     def tally(self) -> Tally:
