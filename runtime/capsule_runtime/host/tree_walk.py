@@ -127,9 +127,11 @@ class Walk:
 
     def _is_seen(self, found: Found) -> bool:
         """Look at *found* now: what is gone already is no part of the tree."""
-        with suppress(FileNotFoundError):
-            return found.status is not None
-        return False
+        try:
+            _ = found.status  # its entry keeps it
+        except FileNotFoundError:
+            return False
+        return True
 
 
 def open_up(top: int, path: str) -> None:
