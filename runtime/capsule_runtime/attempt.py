@@ -106,7 +106,6 @@ class Attempt:
                     await self._working.collect(is_buried=burial.left == 0)
                     files = collect_files(places.home, collected)
                     await self._end(tree, burial, stderr, files)
-                    await self._working.discard()
                     return
         except HarnessError as exc:
             await self._not_run(Reason.LAUNCH_FAILED, exc.message)
@@ -123,6 +122,11 @@ class Attempt:
         await self._record(launching.started)
         for note in launching.notes:
             await self._note(note)
+
+    async def tidy(self) -> None:
+        """Remove what nobody needs any more, once the end is on record; it may take a while."""
+        if self._run.state is State.ENDED:
+            await self._working.discard()
 
     async def ask_stop(
         self, reason: Reason, message: str = "", *, grace: float | None = None
@@ -269,5 +273,5 @@ class Attempt:
 
     async def _not_run(self, reason: Reason, message: str) -> None:
         """Write the end of a run whose harness never started."""
+        await self._working.put_away()
         await self._decider.decide(lambda moment: self._run.fail(reason, message, moment))
-        await self._working.discard()

@@ -89,14 +89,20 @@ class Working:
         self._is_needed = is_copy and changes is not None and changes.is_cut
         if changes is not None and changes != WorkChanges():
             await self._record(lambda seq, at, run: Collected(seq, at, run, changes))
+        await self.put_away()
 
     @property
     def _stays(self) -> str:
         return f"it is in {self._workplace.place}"
 
+    async def put_away(self) -> None:
+        """Have the copy be nobody's before the end is on record: whoever comes next may remove it."""
+        if not self._is_needed:
+            await anyio.to_thread.run_sync(self._workplace.put_away)
+
     async def discard(self) -> None:
         """Remove the copy, unless there is more in it than could be collected."""
-        if not self._is_needed:
+        if not self._is_needed and self._workplace.mode == "copy":
             await anyio.to_thread.run_sync(self._workplace.discard)
 
 

@@ -85,7 +85,7 @@ class Workplace:
                 made = copy_tree(wish, stopped)
             except Stopped:
                 # Whoever stopped us waits: removing it may take longer than making it.
-                self._put_away()
+                self.put_away()
                 raise
             except BaseException:
                 self.discard()  # on a full disk not even that could be recorded
@@ -121,7 +121,7 @@ class Workplace:
 
     def discard(self) -> bool:
         """Remove the copy and what was noted of it; tell whether all of it is gone."""
-        self._put_away()
+        self.put_away()
         if self.mode != "copy":
             return True
         trash, is_gone = self.state / TRASH, True
@@ -131,10 +131,11 @@ class Workplace:
                     is_gone = remove_tree(trash, name, lambda: False) and is_gone
         return is_gone and not os.path.lexists(work_folder(self.folder))
 
-    def _put_away(self) -> None:
-        """Give the copy a name by which it is nobody's: whoever comes next may remove it."""
+    def put_away(self) -> None:
+        """Give the copy a name by which it is nobody's, and forget what was noted of it."""
         for name in ("work.index", "work.index.new", "watched"):
-            (self.folder / name).unlink(missing_ok=True)
+            with suppress(OSError):
+                (self.folder / name).unlink()
         if os.path.lexists(work_folder(self.folder)):
             with suppress(OSError):
                 make_private_directory(self.state / TRASH)
