@@ -15,9 +15,7 @@ import anyio.abc
 
 from capsule_runtime.acting import Hands
 from capsule_runtime.burying import NOT_PROVED, buried, bury
-from capsule_runtime.core.actions import (
-    Burial,
-)
+from capsule_runtime.core.actions import Burial
 from capsule_runtime.core.facts import Contained
 from capsule_runtime.core.journal import Moment
 from capsule_runtime.core.outcome import Reason
@@ -166,10 +164,6 @@ class Attempt:
             child = stdio.child
             tree = await self._host.warden.spawn(spawn, child.stdin, child.stdout, child.stderr)
             child.close()
-            if launch.walls is not None and (seal := launch.walls.seal) is not None:
-                self._doorkeeper = Doorkeeper(
-                    self._host, self._run, self._decider, seal.doors, tree.doors
-                )
             self._hands.hold(tree, stdio)
             moment = self._host.clock.moment()
             self._watch.started(moment.now)
@@ -178,12 +172,21 @@ class Attempt:
                 stdio.stdin.end()
             try:
                 if launch.walls is not None:
+                    self._doorkeeper = self._doors(launch.walls, tree)
                     await self._contained(launch.walls, tree, moment)
                 await self._decider.perform(self._run.launched(tree.pid, moment))
             except BaseException:
                 await bury(tree, self._decider.trouble)
                 raise
             return tree
+
+    def _doors(self, walls: WallPlan, tree: Tree) -> Doorkeeper | None:
+        if not tree.handed:
+            return None
+        try:
+            return Doorkeeper(self._host, self._run, self._decider, walls, tree.handed)
+        except OSError as exc:
+            raise HostError("E-HOST-034", f"the doors of the run cannot be served: {exc}") from exc
 
     async def _contained(self, walls: WallPlan, tree: Tree, moment: Moment) -> None:
         """Record the walls that *tree* is behind, and watch what it uses."""

@@ -125,7 +125,10 @@ def plan_run(
         asks=ready.standing.asks,
         grants=ready.grants,
         walls=walls.report,
-        caveats=(*ready.notes, *caveats_of_grants(ready.standing, ready.env)),
+        caveats=(
+            *ready.notes,
+            *caveats_of_grants(ready.standing, ready.env, walls.report.axes.net),
+        ),
         on_permission=ready.on_permission,
         limits=ready.limits,
         model=ready.model,

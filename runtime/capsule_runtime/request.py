@@ -19,6 +19,7 @@ from capsule_runtime.core.work import WorkdirMode
 from capsule_runtime.errors import UsageError
 from capsule_runtime.granting import (
     Standing,
+    asked_in,
     on_permission,
     refuse_missing,
     standing_of,
@@ -255,6 +256,6 @@ def _capsule(request: RunRequest, workdir: Path) -> Capsule:
     if request.capsule is not None and request.driver is None:
         return load_capsule(request.capsule)
     if request.capsule is None and request.driver is not None:
-        return bare_capsule(request.driver, workdir)
+        return bare_capsule(request.driver, workdir, asked_in(request.grants))
     what = "a capsule or a driver is to be named: one, and not both"
     raise UsageError("E-USE-035", what, "Name the folder of a capsule, or a driver with --driver.")

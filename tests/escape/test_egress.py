@@ -97,6 +97,15 @@ for reuse in (0, socket.SO_REUSEADDR, socket.SO_REUSEPORT):
             found.append(exc.errno)
 print(json.dumps(found))
 """
+LOOKS_UP = """
+import time
+began = time.monotonic()
+try:
+    found = bool(socket.getaddrinfo("example.org", 443))
+except OSError:
+    found = False
+print(json.dumps([found, time.monotonic() - began]))
+"""
 ASKS = """
 with socket.create_connection(("127.0.0.1", port), 10) as peer:
     peer.sendall(bytes.fromhex(sys.argv[2]))
@@ -242,6 +251,15 @@ async def test_the_port_of_a_listener_is_taken_as_long_as_it_is_served(
         errors = json.loads(await thief.said())
 
     assert len(errors) == 3
+
+
+async def test_no_name_is_found_and_nobody_waits_for_one(namespace: list[str]) -> None:
+    async with inmate(namespace, LOOKS_UP) as asks:
+        asks.go()
+        found, seconds = json.loads(await asks.said())
+
+    assert found is False
+    assert seconds < 5
 
 
 @asynccontextmanager

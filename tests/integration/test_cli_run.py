@@ -512,13 +512,6 @@ def test_both_streams_on_one_pipe_keep_their_order(command: Command) -> None:
     assert lines[-1].startswith("✓ completed")
 
 
-def test_containment_that_cannot_be_had_is_refused(command: Command) -> None:
-    done = command("run", command.capsule(HELLO), "--task", "go", "--containment", "scoped")
-
-    assert done.status == 6
-    assert done.err.startswith("error[E-CAP-001]: ")
-
-
 def test_a_harness_that_is_not_there_is_refused(command: Command) -> None:
     folder = Path(command.capsule(HELLO))
     manifest = (folder / "capsule.toml").read_text()

@@ -21,7 +21,7 @@ from anyio.streams.tls import TLSListener
 from capsule_runtime.core.proxy_env import proxy_environment
 from capsule_runtime.core.verdicts import Ending, Why
 from capsule_runtime.testing import FakeNetwork
-from support.doors import ADDRESS, PATIENCE_SECONDS, Door, open_proxy
+from support.doors import ADDRESS, PATIENCE_SECONDS, Door, leading_to, open_place, open_proxy
 
 HOST = "api.example.org"
 BODY = "the model says hello"
@@ -159,6 +159,33 @@ async def test_a_front_before_another_host_is_not_passed(certificate: Path) -> N
     assert "unrecognized" in done.stderr
     assert verdict.reason is Why.SNI
     assert verdict.sent == 0
+
+
+async def test_curl_gets_a_page_without_tls_where_that_was_granted() -> None:
+    need("curl")
+    said, head = list[str](), b""
+    async with open_place() as place:
+        network = leading_to(place, HOST, port=80)
+        async with (
+            open_proxy([f"http://{HOST}"], network) as door,
+            anyio.create_task_group() as run,
+        ):
+
+            async def ask() -> None:
+                env = {"PATH": os.environ["PATH"], **proxy_environment(door.port)}
+                words = [*CURL, "--data", "a=b", f"http://{HOST}/page?x"]
+                said.append((await anyio.to_thread.run_sync(partial(_run, words, env))).stdout)
+
+            run.start_soon(ask)
+            async with place.visitor() as server:
+                while not head.endswith(b"\r\n\r\na=b"):
+                    head += await server.hear(1)
+                await server.say(f"HTTP/1.1 200 OK\r\n\r\n{BODY}".encode())
+                await server.end()
+
+    assert said == [BODY]
+    assert head.startswith(b"POST /page?x HTTP/1.1\r\nHost: api.example.org\r\n")
+    assert b"proxy" not in head.lower()
 
 
 async def test_curl_says_why_plain_http_is_not_passed(certificate: Path) -> None:

@@ -67,6 +67,21 @@ async def test_a_body_that_is_longer_than_it_says_ends_where_it_says() -> None:
     assert heard.endswith(b"\r\n\r\nab")
 
 
+async def test_an_answer_before_the_end_of_a_body_arrives_whole() -> None:
+    async with open_place() as place:
+        async with open_proxy([PLAIN], leading_to(place, HOST, port=80)) as door:
+            head = f"PUT {PLAIN}/ HTTP/1.1\r\nHost: {HOST}\r\nContent-Length: 9999999\r\n\r\n"
+            async with door.visitor(head.encode()) as client, place.visitor() as server:
+                await client.say(bytes(100_000))
+                await server.hear(100_000)
+                await server.say(b"HTTP/1.1 413 Content Too Large\r\n\r\n")
+                await server.end()
+                await client.say(bytes(50_000))
+                answer = await client.hear_all()
+
+    assert answer == b"HTTP/1.1 413 Content Too Large\r\n\r\n"
+
+
 async def test_what_was_granted_through_tls_only_is_not_had_without_it() -> None:
     network = FakeNetwork({})
     async with open_proxy([HOST], network) as door:

@@ -4,12 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
+from pathlib import Path
+from socket import AF_UNIX, socket
 
+import anyio
 import pytest
 
 from capsule_runtime.core.destinations import Destination, parse_upstream
 from capsule_runtime.core.verdicts import Ending, Verdict, Why
 from capsule_runtime.host.network import SystemNetwork
+from capsule_runtime.host.passage import Limits, places_of_all
+from capsule_runtime.host.upstream import serve_upstream
 from capsule_runtime.testing import FakeNetwork
 from support.doors import SHORT, open_files, open_place, open_upstream
 
@@ -41,6 +46,26 @@ async def test_many_at_once_are_kept_apart() -> None:
                     await of_two.say(b"2")
                     await of_one.say(b"1")
                     assert [await one.hear(1), await two.hear(1)] == [b"1", b"2"]
+
+
+async def test_a_listener_may_be_a_unix_socket(tmp_path: Path) -> None:
+    async with open_place() as place:
+        upstream, told = Destination("127.0.0.1", place.port), list[Verdict]()
+        with socket(AF_UNIX) as listener:
+            listener.bind(str(tmp_path / "door"))
+            listener.listen()
+            async with anyio.create_task_group() as tasks:
+                limits, network = Limits(SHORT, places_of_all()), SystemNetwork()
+                tasks.start_soon(serve_upstream, listener, upstream, network, told.append, limits)
+                async with await anyio.connect_unix(tmp_path / "door") as client:
+                    await client.send(b"abc")
+                    async with place.visitor() as server:
+                        assert await server.hear(3) == b"abc"
+                        await server.say(b"d")
+                        assert await client.receive() == b"d"
+                tasks.cancel_scope.cancel()
+
+    assert [it.sent for it in told] == [3]
 
 
 async def test_where_nobody_is_there_the_connection_is_cut_and_the_verdict_says_why() -> None:

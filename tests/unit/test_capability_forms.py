@@ -7,6 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from capsule_runtime.core.capability_forms import (
+    hint_for,
     host_in_one_form,
     parse_item,
     trouble_with_host,
@@ -208,6 +209,11 @@ def test_any_word_is_a_grant_or_refused(word: str) -> None:
     except ValueError:
         return
     assert parse_item(str(item)) == item
+
+
+@pytest.mark.parametrize(("word", "part"), [("host=*", "host=10.1.2.3"), ("raed=/a", "read=/usr")])
+def test_who_writes_a_grant_wrong_is_shown_one_of_its_kind(word: str, part: str) -> None:
+    assert part in hint_for(word)
 
 
 def test_troubles_are_found_where_they_stand() -> None:

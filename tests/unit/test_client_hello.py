@@ -5,7 +5,7 @@ from __future__ import annotations
 import ssl
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from capsule_runtime.core.client_hello import HELLO_BYTES, Hello, HelloReader, NoHello
@@ -56,6 +56,47 @@ def greeting_of_openssl(host: str | None) -> bytes:
     with pytest.raises(ssl.SSLWantReadError):
         client.do_handshake()
     return outgoing.read()
+
+
+REAL = greeting_of_openssl("example.org")
+
+
+def heard_by_openssl(data: bytes) -> list[str | None]:
+    """Return for which server a real one takes the greeting *data*; nothing if it takes it for none."""
+    heard = list[str | None]()
+
+    def hear(_connection: object, name: str | None, _context: object) -> None:
+        heard.append(name)
+
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.sni_callback = hear
+    incoming = ssl.MemoryBIO()
+    server = context.wrap_bio(incoming, ssl.MemoryBIO(), server_side=True)
+    incoming.write(data)
+    with pytest.raises(ssl.SSLError):  # it has no certificate, so there is always something
+        server.do_handshake()
+    return heard
+
+
+@given(
+    st.integers(0, 10**6),
+    st.one_of(st.integers(0, 255), st.sampled_from([0, 1, 3, 16, 22, 255])),
+    st.one_of(st.just(2**14), st.integers(1, 600)),
+)
+@settings(max_examples=1_000)
+def test_no_server_hears_another_name_than_we_do(at: int, byte: int, size: int) -> None:
+    """A changed greeting is refused, or is for whom a real server takes it."""
+    whole = bytearray(records(REAL[5:], size))
+    whole[at % len(whole)] = byte
+    ours = read(bytes(whole))
+
+    if isinstance(ours, Hello):
+        theirs = [name and name.lower() for name in heard_by_openssl(bytes(whole))]
+        assert theirs in ([], [ours.server_name])
+
+
+def test_a_real_server_hears_what_a_real_client_says() -> None:
+    assert heard_by_openssl(REAL) == ["example.org"]
 
 
 @pytest.mark.parametrize(

@@ -148,6 +148,7 @@ def _network(egress: EgressSummary) -> list[str]:
 
 def _reached(place: Reached) -> str:
     name = place.place or "what named no place"
+    name = f"{name} (upstream)" if place.door == "upstream" else name
     allowed = f"{place.allowed} allowed" if place.allowed else ""
     refused = f"{place.refused} refused ({', '.join(place.why)})" if place.refused else ""
     return f"{name}: {', '.join(filter(None, (allowed, refused)))}"

@@ -127,10 +127,8 @@ class TextView:
                     )
             case Noted(text=text):
                 await self._show_note(text)
-            case Egress(refused=str(why), place=place, message=message):
-                await self._show_note(
-                    f"network: {place or 'a request'} was refused ({why}): {message}"
-                )
+            case Egress(refused=str(why), message=message):
+                await self._show_note(f"network: refused ({why}): {message}")
             case _:
                 pass
 

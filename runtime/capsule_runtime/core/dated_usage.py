@@ -1,4 +1,4 @@
-"""When what was used was first heard of, and what was told of its dollars."""
+"""When a run used what: the calls of its model, and what was told of their dollars, each dated."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from capsule_runtime.core.told_dollars import ToldDollars, ToldPart
 from capsule_runtime.core.usage import UsageFold
 from capsule_runtime.events import Usage
 
-_facts = msgspec.json.Decoder(facts.Fact)
+_fact = msgspec.json.Decoder(facts.Fact)
 _OF_USAGE = (b'"usage"', b'"attempt-started"')
 
 
@@ -26,7 +26,7 @@ def dated_usage(bodies: Iterable[bytes]) -> list[tuple[str, CallUsage | ToldPart
             # Nearly all lines are something else, and are not worth decoding.
             if not line.startswith(FACT_START) or not any(it in line for it in _OF_USAGE):
                 continue
-            match _facts.decode(line):
+            match _fact.decode(line):
                 case facts.AttemptStarted():
                     attempts += 1
                     if attempts > 1:

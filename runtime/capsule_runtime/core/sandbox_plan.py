@@ -10,6 +10,7 @@ from capsule_runtime.core.containment import Axes, Containment, Mechanism, Missi
 from capsule_runtime.core.env_names import check_names
 from capsule_runtime.core.grants import Grants, is_beneath
 from capsule_runtime.core.machine import Machine
+from capsule_runtime.core.scope import Scope
 from capsule_runtime.core.seal import Seal
 from capsule_runtime.core.wall_limits import LimitPlan, ResourceLimits, Settings, plan_limits
 from capsule_runtime.errors import ContainmentError
@@ -62,6 +63,10 @@ class Ground(Struct, frozen=True):
     """Whether the work directory belongs to another user than the harness runs as."""
     system_links: tuple[tuple[str, str], ...] = ()
     """Which of SYSTEM are links, and what each says."""
+    etc: tuple[str, ...] = ()
+    """What there is of /etc that anybody needs."""
+    closed: tuple[str, ...] = ()
+    """Folders of the caller's, above what a run needs, that nobody else may enter."""
 
 
 class WallPlan(Struct, frozen=True):
@@ -75,11 +80,19 @@ class WallPlan(Struct, frozen=True):
     report: Containment
     seal: Seal | None = None
     """The root of its own that a sealed run has."""
+    scope: Scope | None = None
+    """What a scoped run has in its place."""
 
     @property
     def is_scoped(self) -> bool:
         """Whether the harness cannot signal what is not its own."""
         return self.landlock_abi >= SCOPES_SINCE_ABI
+
+    @property
+    def user(self) -> int | None:
+        """Return whom the harness becomes; None where it stays who the caller is."""
+        shell = self.seal or self.scope
+        return shell.user if shell else None
 
     @property
     def groups(self) -> tuple[tuple[str, Settings], ...]:

@@ -21,7 +21,7 @@ TALK, SPEC = 3, 4
 """Descriptors of the program that puts up the walls inside: its handshake, and what to run."""
 _FIRST_FREE = 10
 STUB = "/.capsule"
-STUB_FILES = ("stub.py", "walls.py", "landlock.py")
+STUB_FILES = ("stub.py", "walls.py", "landlock.py", "filters.py")
 _LINKS = ("bin", "sbin", "lib", "lib32", "lib64", "libx32")
 _ETC = ("ld.so.cache", "ssl", "ca-certificates", "alternatives", "localtime", "nsswitch.conf")
 _SHM_BYTES = 64 * 1024**2

@@ -32,6 +32,7 @@ from capsule_runtime.core.notices import (
     Connect,
     Deed,
     Notice,
+    Owner,
     Refused,
     Subject,
     read_notice,
@@ -78,6 +79,8 @@ class Granted:
     """What the run may write: absolute, with no links in them."""
     identity: Identity | None = None
     """Who the harness is; None: the same user as we are."""
+    shown_as: int | None = None
+    """Whom the harness sees as the owner of its files, whosever they are."""
 
 
 class Broker:
@@ -204,6 +207,10 @@ class Broker:
         try:
             if not self._calls.is_waiting(notice.id):
                 return errno.EINTR
+            if isinstance(deed, Owner) and self._granted.shown_as is not None:
+                # They are its own in its eyes. On disk they stay whose they are.
+                is_same_owner = {deed.uid, deed.gid} <= {-1, self._granted.shown_as}
+                return 0 if is_same_owner else errno.EPERM
             with acting_as(self._granted.identity):
                 change(held, deed)
             return 0

@@ -165,6 +165,9 @@ class _Proxy:
         body = first[: request.body_bytes]
         left = request.body_bytes - len(body)
         await self._forward(passage, server, request.head + body, left)
+        if passage.reason is Ending.CLOSED:
+            server.close()
+            await dismiss(passage.client, b"")  # it may be sending a body that nobody wanted
 
     async def _forward(
         self, passage: Passage, server: socket, first: bytes, left: int | None = None

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Mapping
+import stat
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import suppress
 from pathlib import Path
 
 from capsule_runtime.core.sandbox_plan import DEVICES, SHARED, SYSTEM, Ground
+from capsule_runtime.core.scope import ETC
 from capsule_runtime.host.capsule import AGENT_PATH, Capsule, Launch, Places
 from capsule_runtime.host.footprint import program_of, search_prefixes
 from capsule_runtime.host.own_paths import CREDENTIALS
@@ -22,14 +24,29 @@ def ground_of(capsule: Capsule, places: Places, launch: Launch, state: Path) -> 
     system = [*SYSTEM, *(os.path.realpath(link) for link in _REACHED_BY_LINK)]
     program = launch.launcher or launch.argv[0]  # the caller chose that one
     written = (workdir, os.path.realpath(places.original), str(capsule.folder))
+    made_of, found_on = (
+        program_of(program, launch.env, written),
+        tuple(_search_path(launch.env)),
+    )
+    needed = (
+        workdir,
+        capsule.folder,
+        AGENT_PATH,
+        places.out,
+        places.home,
+        places.tmp,
+        *found_on,
+        *made_of.files,
+        *made_of.prefixes,
+    )
     return Ground(
         capsule=str(capsule.folder),
         workdir=workdir,
         workdir_mode=places.workdir_mode,
         writable=tuple(map(str, (places.home, places.tmp, places.out))),
         agent=str(AGENT_PATH),
-        program=program_of(program, launch.env, written),
-        search_path=tuple(_search_path(launch.env)),
+        program=made_of,
+        search_path=found_on,
         system=tuple(filter(os.path.exists, system)),
         system_links=tuple((path, os.readlink(path)) for path in SYSTEM if os.path.islink(path)),
         devices=tuple(filter(os.path.exists, (f"/dev/{name}" for name in DEVICES))),
@@ -38,8 +55,20 @@ def ground_of(capsule: Capsule, places: Places, launch: Launch, state: Path) -> 
         caller_home=os.path.realpath(home),
         state=os.path.realpath(state),
         credentials=tuple(os.path.join(home, name) for name in CREDENTIALS),
+        etc=tuple(filter(os.path.exists, (f"/etc/{name}" for name in ETC))),
+        closed=tuple(_closed(map(str, needed))),
         foreign_workdir=places.workdir_mode == "rw" and os.stat(workdir).st_uid != os.geteuid(),
     )
+
+
+def _closed(paths: Iterable[str]) -> Iterator[str]:
+    """Yield the folders of ours above *paths* that nobody else may enter."""
+    above = {str(parent) for path in paths for parent in Path(os.path.realpath(path)).parents}
+    for folder in sorted(above):
+        with suppress(FileNotFoundError):  # It is made beneath one that is there, and as closed.
+            found = os.stat(folder)
+            if found.st_uid == os.geteuid() and not found.st_mode & stat.S_IXOTH:
+                yield folder
 
 
 def _search_path(env: Mapping[str, str]) -> Iterator[str]:

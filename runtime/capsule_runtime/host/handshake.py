@@ -19,8 +19,8 @@ from capsule_runtime.core.wall_report import WallReport, read_report
 
 _MESSAGE_BYTES = 4096
 _CREDENTIALS = struct.Struct("3i")
-_DOORS_AT_MOST = 8
-_SPACE = socket.CMSG_SPACE(_CREDENTIALS.size) + socket.CMSG_SPACE(_DOORS_AT_MOST * 4)
+_HANDED_AT_MOST = 8
+_SPACE = socket.CMSG_SPACE(_CREDENTIALS.size) + socket.CMSG_SPACE(_HANDED_AT_MOST * 4)
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,8 +30,9 @@ class Here:
     pid: int
     """As the supervisor sees it, whatever the child's own processes see."""
     report: WallReport | None
-    doors: tuple[socket.socket, ...] = ()
-    """What listens in its own network, for the supervisor to serve and to close."""
+    handed: tuple[int, ...] = ()
+    """Descriptors that it handed out, for the supervisor to serve and to close: what listens in its
+    own network, or where the kernel tells of its calls."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,8 +77,8 @@ class Handshake:
             case ("here", None):
                 return Here(_pid(beside), None)
             case ("here", dict(report)):
-                pid, doors = _pid(beside), _doors(beside)
-                return Here(pid, read_report(report, _cgroups_of(pid)), doors)
+                pid, handed = _pid(beside), _handed(beside)
+                return Here(pid, read_report(report, _cgroups_of(pid)), handed)
             case ("failed", int(number), str(step)):
                 return Refusal(number, step)
             case ():
@@ -98,12 +99,8 @@ def _pid(beside: dict[int, bytes]) -> int:
     return pid
 
 
-def _doors(beside: dict[int, bytes]) -> tuple[socket.socket, ...]:
-    descriptors = memoryview(beside.get(socket.SCM_RIGHTS, b"")).cast("i")
-    doors = tuple(socket.socket(fileno=descriptor) for descriptor in descriptors)
-    for door in doors:
-        door.setblocking(False)
-    return doors
+def _handed(beside: dict[int, bytes]) -> tuple[int, ...]:
+    return tuple(memoryview(beside.get(socket.SCM_RIGHTS, b"")).cast("i"))
 
 
 def _cgroups_of(pid: int) -> list[str]:

@@ -71,8 +71,8 @@ class Warden:
                     raise self._failure(spawn, refusal)
             except BaseException:
                 # Cancelled in the middle of it, too late or refused: whatever is there is buried.
-                for door in tree.doors:
-                    door.close()
+                for descriptor in tree.handed:
+                    os.close(descriptor)
                 with anyio.CancelScope(shield=True), suppress(HostError):
                     tree.bury()
                     await tree.buried()
@@ -185,7 +185,7 @@ async def _launched(spawn: Spawn, tree: Tree, handshake: Handshake) -> Refusal |
         return await tree.refused()
     if isinstance(heard, Refusal):
         return heard
-    tree.pid, tree.doors = heard.pid, heard.doors
+    tree.pid, tree.handed = heard.pid, heard.handed
     if spawn.walls is not None:
         _check_walls(spawn.walls, heard.report, tree)
         handshake.go()

@@ -13,6 +13,7 @@ from contextlib import suppress
 from socket import (
     AF_INET,
     AF_INET6,
+    AF_UNIX,
     IPPROTO_TCP,
     SHUT_WR,
     SO_ERROR,
@@ -140,5 +141,7 @@ async def dismiss(client: socket, answer: bytes) -> None:
 def _tune(peer: socket) -> None:
     """Send at once, never block, and notice a peer that is gone."""
     peer.setblocking(False)
+    if peer.family == AF_UNIX:
+        return  # it knows no other way
     peer.setsockopt(IPPROTO_TCP, TCP_NODELAY, 1)
     peer.setsockopt(SOL_SOCKET, SO_KEEPALIVE, 1)

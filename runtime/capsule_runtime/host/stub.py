@@ -59,12 +59,12 @@ def become_program(talk: int, launch: Launch) -> NoReturn:
     argv, env, cwd, walls, ports = launch
     failure, step = 0, "walls"
     try:
-        report = None if walls is None else raise_walls(walls)
+        report, told = (None, None) if walls is None else raise_walls(walls)
         step = "doors"
-        doors = [open_door(port) for port in ports]
+        handed = [open_door(port) for port in ports] if told is None else [told]
         step = "chdir"
         os.chdir(cwd)
-        present(talk, report, doors)
+        present(talk, report, handed)
         if report is not None and not is_approved(talk):
             os._exit(FAILED)
         step = "exec"
@@ -90,18 +90,18 @@ def open_door(port: int) -> int:
     return listener.detach()
 
 
-def present(talk: int, report: dict[str, object] | None, doors: list[int]) -> None:
-    """Say that this process is there and behind what, and hand out its doors."""
+def present(talk: int, report: dict[str, object] | None, handed: list[int]) -> None:
+    """Say that this process is there and behind what, and hand out what others serve for it."""
     words = marshal.dumps(("here", report))
-    if not doors:
+    if not handed:
         os.write(talk, words)
         return
-    rights = b"".join(door.to_bytes(4, sys.byteorder) for door in doors)
+    rights = b"".join(one.to_bytes(4, sys.byteorder) for one in handed)
     channel = socket.socket(fileno=talk)
     channel.sendmsg([words], [(socket.SOL_SOCKET, socket.SCM_RIGHTS, rights)])
     channel.detach()
-    for door in doors:
-        os.close(door)  # The supervisor's copy keeps the port taken.
+    for one in handed:
+        os.close(one)  # The supervisor has its own.
 
 
 def is_approved(talk: int) -> bool:

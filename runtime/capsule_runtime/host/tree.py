@@ -61,8 +61,8 @@ class Tree:
         self.run = run
         self.cage = cage
         self.pid = 0
-        self.doors: tuple[socket.socket, ...] = ()
-        """What listens in the network of the run; theirs to close who serve it."""
+        self.handed: tuple[int, ...] = ()
+        """Descriptors that the harness handed out; theirs to close who serve it."""
         self._is_sealed = is_sealed
         self._burier = burier
         self._remind = remind
