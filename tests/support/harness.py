@@ -161,6 +161,8 @@ def write_capsule(
     lines = ['name = "test"', "[harness]", f"driver = {json.dumps(driver)}"]
     lines += [f"command = {json.dumps(list(command))}"]
     lines += [f"config.{key} = {json.dumps(value)}" for key, value in (config or {}).items()]
+    # The folder that they lie in is often the one that they work on.
+    lines += ["[workdir]", 'mode = "rw"']
     lines += ["[limits]", *(f"{key} = {json.dumps(it)}" for key, it in (limits or {}).items())]
     folder.mkdir(parents=True)
     (folder / "capsule.toml").write_text("\n".join(lines) + "\n")

@@ -23,8 +23,9 @@ def ground_of(capsule: Capsule, places: Places, launch: Launch, state: Path) -> 
     home, workdir = str(Path.home()), os.path.realpath(places.workdir)
     system = [*SYSTEM, *(os.path.realpath(link) for link in _REACHED_BY_LINK)]
     program = launch.launcher or launch.argv[0]  # the caller chose that one
+    written = (workdir, os.path.realpath(places.original), str(capsule.folder))
     made_of, found_on = (
-        program_of(program, launch.env, (workdir, str(capsule.folder))),
+        program_of(program, launch.env, written),
         tuple(_search_path(launch.env)),
     )
     needed = (
@@ -41,7 +42,7 @@ def ground_of(capsule: Capsule, places: Places, launch: Launch, state: Path) -> 
     return Ground(
         capsule=str(capsule.folder),
         workdir=workdir,
-        workdir_mode=capsule.manifest.workdir.mode,
+        workdir_mode=places.workdir_mode,
         writable=tuple(map(str, (places.home, places.tmp, places.out))),
         agent=str(AGENT_PATH),
         program=made_of,
@@ -50,13 +51,13 @@ def ground_of(capsule: Capsule, places: Places, launch: Launch, state: Path) -> 
         system_links=tuple((path, os.readlink(path)) for path in SYSTEM if os.path.islink(path)),
         devices=tuple(filter(os.path.exists, (f"/dev/{name}" for name in DEVICES))),
         shared=tuple(filter(os.path.isdir, SHARED)),
-        git=tuple(git_folders(Path(workdir))),
+        git=tuple(git_folders(Path(os.path.realpath(places.original)))),
         caller_home=os.path.realpath(home),
         state=os.path.realpath(state),
         credentials=tuple(os.path.join(home, name) for name in CREDENTIALS),
         etc=tuple(filter(os.path.exists, (f"/etc/{name}" for name in ETC))),
         closed=tuple(closed_above(map(str, needed))),
-        foreign_workdir=os.stat(workdir).st_uid != os.geteuid(),
+        foreign_workdir=places.workdir_mode == "rw" and os.stat(workdir).st_uid != os.geteuid(),
     )
 
 
