@@ -34,13 +34,11 @@ except OSError as refusal:
 """
 WAITS = """
 import os, signal
-def leave(*_):
-    os.write(1, b"heard")
-    os._exit(5)
-signal.signal(signal.SIGINT, leave)
+signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGINT])
 os.write(1, b"ready")
-while True:
-    signal.pause()
+signal.sigwait([signal.SIGINT])
+os.write(1, b"heard")
+os._exit(5)
 """
 DETACHES = """
 import os, signal
@@ -177,7 +175,7 @@ async def test_the_pid_on_record_is_the_one_outside(cell: Cell) -> None:
         await anyio.wait_readable(output)
         command = command_of(tree.pid)
 
-    assert b"signal.pause" in command
+    assert b"signal.sigwait" in command
 
 
 async def test_what_detaches_itself_ends_with_the_harness(cell: Cell) -> None:
