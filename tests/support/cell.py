@@ -17,7 +17,7 @@ from msgspec.structs import replace
 from capsule_runtime.containing import sealing_with
 from capsule_runtime.core.grants import Grants
 from capsule_runtime.core.machine import Machine
-from capsule_runtime.core.sandbox_plan import Ground, Program, WallPlan, plan_walls
+from capsule_runtime.core.sandbox_plan import SHARED, Ground, Program, WallPlan, plan_walls
 from capsule_runtime.core.sealed_walls import plan_sealed
 from capsule_runtime.core.seen_places import SeenPlaces
 from capsule_runtime.core.wall_limits import ResourceLimits
@@ -64,7 +64,7 @@ class Cell:
                 (path, os.readlink(path)) for path in system if os.path.islink(path)
             ),
             devices=("/dev/null", "/dev/zero", "/dev/urandom"),
-            shared=("/tmp",),
+            shared=SHARED,
             git=(),
             caller_home=str(Path.home()),
             state=str(self.folder / "state"),

@@ -18,6 +18,7 @@ from capsule_runtime.core.wall_limits import LimitPlan, ResourceLimits, plan_lim
 SEALED: Tier = "sealed"
 _TMP_BYTES = 1024**3
 _PART_OF_MEMORY = 2
+_SINCE_5_19 = 2
 _SYSTEM = ("/usr", "/bin", "/sbin", "/lib", "/lib32", "/lib64", "/opt")
 
 
@@ -37,7 +38,8 @@ def plan_sealed(
 ) -> WallPlan:
     """Decide the walls of one sealed run. Raises as `plan_walls`."""
     check_grants(ground, grants)
-    limits, found = plan_limits(asked, machine), sealing.namespaces
+    found = sealing.namespaces
+    limits = plan_limits(asked, machine, is_counted_alone=_is_counted_alone(machine, sealing))
     root = seal(_sources(ground, grants, asked, sealing), sealing.seen, grants, found, sealing.user)
     report = Containment(
         tier=SEALED,
@@ -58,6 +60,15 @@ def plan_sealed(
     rules = root.rules if machine.landlock_abi else None
     # Only root has capabilities to drop from what bounds them; bubblewrap drops all others.
     return WallPlan(rules, machine.landlock_abi, True, limits, report, root)
+
+
+def _is_counted_alone(machine: Machine, sealing: Sealing) -> bool:
+    """Whether a limit on the tasks of a user counts those of the run only.
+
+    It has a user of its own, or its namespace is what the kernel counts in: since 5.14, and this
+    ABI of Landlock came with 5.19.
+    """
+    return sealing.user is not None or machine.landlock_abi >= _SINCE_5_19
 
 
 def _sources(ground: Ground, grants: Grants, asked: ResourceLimits, sealing: Sealing) -> Sources:
