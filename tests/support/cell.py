@@ -101,6 +101,13 @@ class Cell:
         async with self.started(code, walls, *arguments) as (_, output):
             return (await read_all(output)).decode()
 
+    def spawn_of(self, argv: tuple[str, ...], walls: WallPlan | None, **env: str) -> Spawn:
+        """Return what the warden is asked for a harness that is *argv*."""
+        run = f"run_{uuid.uuid4().hex}"
+        env = {"CAPSULE_RUN": run, "HOME": str(self.home), "PATH": "/usr/bin:/bin", **env}
+        workdir = self.seen.workdir if walls and walls.seal and self.seen else str(self.workdir)
+        return Spawn(run, argv, env, workdir, walls)
+
     @asynccontextmanager
     async def started(
         self, code: str, walls: WallPlan | None, *arguments: str
@@ -115,13 +122,11 @@ class Cell:
         self, argv: tuple[str, ...], walls: WallPlan | None, **env: str
     ) -> AsyncGenerator[tuple[Tree, int]]:
         """Start *argv*, and hold the reading end of its stdout and stderr."""
-        run = f"run_{uuid.uuid4().hex}"
+        spawn = self.spawn_of(argv, walls, **env)
+        run = spawn.run
         output, writer = os.pipe()
         null = os.open(os.devnull, os.O_RDWR | os.O_CLOEXEC)
-        env = {"CAPSULE_RUN": run, "HOME": str(self.home), "PATH": "/usr/bin:/bin", **env}
         try:
-            workdir = self.seen.workdir if walls and walls.seal and self.seen else str(self.workdir)
-            spawn = Spawn(run, argv, env, workdir, walls)
             tree = await self.warden.spawn(spawn, null, writer, writer)
         finally:
             os.close(null)
