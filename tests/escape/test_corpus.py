@@ -16,7 +16,9 @@ import pytest
 
 from support.corpus.probe import PROBES, Probe
 from support.corpus.program import Report, report_of
-from support.corpus.running import (
+from support.corpus.sealing import ELSEWHERE
+from support.corpus.tiers import TIERS
+from support.corpus.trying import (
     CANNOT,
     CEILING,
     ESCAPED,
@@ -28,8 +30,6 @@ from support.corpus.running import (
     useless,
     verdict,
 )
-from support.corpus.sealing import ELSEWHERE
-from support.corpus.tiers import TIERS
 
 TESTS = Path(__file__).parents[1]
 WALLED = [name for name, tier in TIERS.items() if tier.promises]

@@ -62,6 +62,8 @@ class Ground(Struct, frozen=True):
     """Whether the work directory belongs to another user than the harness runs as."""
     system_links: tuple[tuple[str, str], ...] = ()
     """Which of SYSTEM are links, and what each says."""
+    real_paths: tuple[tuple[str, str], ...] = ()
+    """Which of what may be read is reached by links, and where it lies."""
 
 
 class WallPlan(Struct, frozen=True):

@@ -80,6 +80,7 @@ def _sources(ground: Ground, grants: Grants, asked: ResourceLimits, sealing: Sea
         workdir_is_writable=ground.workdir_mode == "rw",
         readable=(*readable(ground), *grants.read),
         links=ground.program.links,
+        real_paths=ground.real_paths,
         system=tuple(path for path in ground.system if path in _SYSTEM and path not in links),
         system_links=ground.system_links,
         stub=sealing.stub,

@@ -3,32 +3,39 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 
-from capsule_runtime.core.sandbox_plan import DEVICES, SHARED, SYSTEM, Ground
+from msgspec.structs import replace
+
+from capsule_runtime.core.grants import is_beneath
+from capsule_runtime.core.sandbox_plan import DEVICES, SHARED, SYSTEM, Ground, readable
 from capsule_runtime.host.capsule import AGENT_PATH, Capsule, Launch, Places
 from capsule_runtime.host.footprint import program_of, search_prefixes
 from capsule_runtime.host.own_paths import CREDENTIALS
+from capsule_runtime.host.written import leads_through
 
 _REACHED_BY_LINK = ("/etc/resolv.conf", "/etc/hosts", "/etc/localtime")
 _GIT_FILE_BYTES = 4096
 
 
-def ground_of(capsule: Capsule, places: Places, launch: Launch, state: Path) -> Ground:
-    """Return the ground on which *launch* stands."""
+def ground_of(
+    capsule: Capsule, places: Places, launch: Launch, state: Path, granted: Iterable[str] = ()
+) -> Ground:
+    """Return the ground on which *launch* stands; what is *granted* to it, it may write."""
     home, workdir = str(Path.home()), os.path.realpath(places.workdir)
     system = [*SYSTEM, *(os.path.realpath(link) for link in _REACHED_BY_LINK)]
     program = launch.launcher or launch.argv[0]  # the caller chose that one
-    return Ground(
+    written = (workdir, str(capsule.folder), *granted)
+    ground = Ground(
         capsule=str(capsule.folder),
         workdir=workdir,
         workdir_mode=capsule.manifest.workdir.mode,
         writable=tuple(map(str, (places.home, places.tmp, places.out))),
         agent=str(AGENT_PATH),
-        program=program_of(program, launch.env, (workdir, str(capsule.folder))),
-        search_path=tuple(_search_path(launch.env)),
+        program=program_of(program, launch.env, written),
+        search_path=tuple(_search_path(launch.env, written)),
         system=tuple(filter(os.path.exists, system)),
         system_links=tuple((path, os.readlink(path)) for path in SYSTEM if os.path.islink(path)),
         devices=tuple(filter(os.path.exists, (f"/dev/{name}" for name in DEVICES))),
@@ -39,13 +46,29 @@ def ground_of(capsule: Capsule, places: Places, launch: Launch, state: Path) -> 
         credentials=tuple(os.path.join(home, name) for name in CREDENTIALS),
         foreign_workdir=os.stat(workdir).st_uid != os.geteuid(),
     )
+    return replace(ground, real_paths=tuple(_real_paths(readable(ground), written)))
 
 
-def _search_path(env: Mapping[str, str]) -> Iterator[str]:
-    """Yield the folders of the search path, and the installations they belong to."""
+def _real_paths(paths: Iterable[str], written: Sequence[str]) -> Iterator[tuple[str, str]]:
+    """Yield those of *paths* that have a link on the way, and what they lead to.
+
+    What a harness may have written is taken as it is called: a link in it is followed by nobody.
+    """
+    for path in paths:
+        if (real := os.path.realpath(path)) != path and not leads_through(path, written):
+            yield path, real
+
+
+def _search_path(env: Mapping[str, str], written: Sequence[str]) -> Iterator[str]:
+    """Yield the folders of the search path, and the installations they belong to.
+
+    A link in one of the *written* folders must not open what lies elsewhere.
+    """
     for folder in env.get("PATH", "").split(os.pathsep):
         if os.path.isabs(folder) and os.path.isdir(folder):
-            yield from search_prefixes(os.path.realpath(folder))
+            real = os.path.realpath(folder)
+            if any(is_beneath(real, one) for one in written) or not leads_through(folder, written):
+                yield from search_prefixes(real)
 
 
 def git_folders(workdir: Path) -> Iterator[str]:

@@ -52,10 +52,10 @@ def _walls(plan: WallPlan) -> Walls:
 
 
 def _sealing(seal: Seal, launch: bytes) -> Sealing:
-    folders = tuple((number, os.fsencode(path)) for number, path in seal.folders)
+    places = tuple((number, os.fsencode(path)) for number, path in seal.places)
     shift = None
     if seal.shift is not None:
         folders_and_files = seal.shift.folders, seal.shift.readable
         written, read = (tuple(map(os.fsencode, paths)) for paths in folders_and_files)
         shift = (seal.shift.user, written, read)
-    return folders, ((SPEC, launch), *seal.data), shift
+    return places, ((SPEC, launch), *seal.data), shift

@@ -16,7 +16,8 @@ import anyio
 import msgspec
 
 from support.corpus.probe import PROBES
-from support.corpus.running import (
+from support.corpus.tiers import TIERS, is_ours
+from support.corpus.trying import (
     ESCAPED,
     Matrix,
     Result,
@@ -27,7 +28,6 @@ from support.corpus.running import (
     useless,
     verdict,
 )
-from support.corpus.tiers import TIERS, is_ours
 from support.trees import remove
 
 UNPRIVILEGED = 54_321
