@@ -94,6 +94,12 @@ def test_no_two_things_have_one_descriptor() -> None:
     assert min(numbers) > 4
 
 
+def test_what_may_be_written_is_bound_once() -> None:
+    made = sealed(grants=Grants(write=("/data/deep", "/data")))
+
+    assert [path for path in bound(made, "--bind-fd") if path.startswith("/data")] == ["/data"]
+
+
 def test_nothing_is_mounted_beneath_what_a_harness_could_have_written() -> None:
     made = sealed(grants=Grants(write=("/data",)))
     written = ("/work", "/home/agent", "/out", "/data")

@@ -21,6 +21,7 @@ SCOPES_SINCE_ABI = 6
 SYSTEM = ("/usr", "/bin", "/sbin", "/lib", "/lib32", "/lib64", "/opt", "/etc")
 DEVICES = ("null", "zero", "full", "random", "urandom", "tty", "ptmx", "pts")
 SHARED = ("/tmp", "/dev/shm")
+_OF_THE_KERNEL = ("/proc", "/sys", "/dev", "/run")
 
 Rule = tuple[str, str]
 """A path, and the kind of access that all beneath it gets: look, read, write or device."""
@@ -157,7 +158,7 @@ def check_grants(ground: Ground, grants: Grants) -> None:
     """Refuse what no run is ever given. Raises as `plan_walls`."""
     check_names((*grants.env, *grants.secrets), by_caller=False)
     for path in (*grants.read, *grants.write):
-        for closed in (ground.state, *ground.credentials):
+        for closed in (ground.state, *ground.credentials, *_OF_THE_KERNEL):
             if is_beneath(closed, path) or is_beneath(path, closed):
                 raise ContainmentError(
                     "E-CAP-003",

@@ -12,6 +12,7 @@ from capsule_runtime.core.machine import Machine
 from capsule_runtime.core.namespaces import Namespaces
 from capsule_runtime.core.sandbox_plan import Ground, WallPlan, check_grants, readable
 from capsule_runtime.core.seal import Sources, seal
+from capsule_runtime.core.sealed_places import check_nesting, check_workdir
 from capsule_runtime.core.seen_places import SeenPlaces
 from capsule_runtime.core.wall_limits import LimitPlan, ResourceLimits, plan_limits
 
@@ -37,7 +38,9 @@ def plan_sealed(
     ground: Ground, grants: Grants, asked: ResourceLimits, machine: Machine, sealing: Sealing
 ) -> WallPlan:
     """Decide the walls of one sealed run. Raises as `plan_walls`."""
+    check_workdir(ground)
     check_grants(ground, grants)
+    check_nesting(ground, grants, sealing.seen)
     found = sealing.namespaces
     limits = plan_limits(asked, machine, is_counted_alone=_is_counted_alone(machine, sealing))
     root = seal(_sources(ground, grants, asked, sealing), sealing.seen, grants, found, sealing.user)
