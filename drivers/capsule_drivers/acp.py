@@ -8,8 +8,8 @@ from typing import ClassVar, Literal
 from msgspec import Struct
 
 from capsule_drivers.acp_dialogue import Dialogue, Plan
-from capsule_drivers.acp_turn import Told
-from capsule_drivers.acp_wire import PromptUsage, Result, blocks_of
+from capsule_drivers.acp_usage import usage_of_turn
+from capsule_drivers.acp_wire import blocks_of, words_of
 from capsule_drivers.exits import failure_of
 from capsule_runtime import (
     Decision,
@@ -21,7 +21,6 @@ from capsule_runtime import (
     LaunchRequest,
     Said,
     Send,
-    Usage,
 )
 
 Permissions = Literal["ask", "bypass"]
@@ -66,7 +65,7 @@ class AcpDriver:
         self._dialogue = Dialogue(usage_of_turn, allows_all=config.permissions == "bypass")
         plan = Plan(
             request.workdir,
-            blocks_of(request.message, request.system_prompt),
+            blocks_of(words_of(request.message, request.system_prompt)),
             request.session,
             config.mode,
             request.model,
@@ -93,26 +92,3 @@ class AcpDriver:
 
     def ended(self, exit: Exit) -> Sequence[Event]:
         return [*self._dialogue.close(), failure_of(exit)]
-
-
-def usage_of_turn(result: Result | None, told: Told) -> Sequence[Usage]:
-    """Return what the answer to a prompt says was used; nothing where the agent tells nothing."""
-    if result is None or result.usage is None:
-        return ()
-    return [counted(result.usage, told, f"{told.session}/{told.turn}")]
-
-
-def counted(used: PromptUsage, told: Told, call_id: str, cost: float | None = None) -> Usage:
-    """Return *used* as one report. An agent whose numbers are all zero has counted nothing."""
-    if not used.input_tokens and not used.output_tokens:
-        return Usage(told.model, call_id=call_id)
-    return Usage(
-        told.model,
-        input_tokens=used.input_tokens,
-        output_tokens=used.output_tokens,
-        cache_read_tokens=used.cached_read_tokens,
-        cache_write_tokens=used.cached_write_tokens,
-        reasoning_tokens=used.thought_tokens,
-        cost_usd=cost,
-        call_id=call_id,
-    )

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import cast
 
@@ -22,7 +21,6 @@ class _Call:
     input: object = None
     locations: object = None
     content: object = None
-    is_told: bool = False
 
 
 class Tools:
@@ -30,6 +28,7 @@ class Tools:
 
     def __init__(self) -> None:
         self._open: dict[str, _Call] = {}
+        self._untold: dict[str, _Call] = {}
         self._ended: set[str] = set()
 
     def heard(self, update: Update) -> list[Event]:
@@ -54,7 +53,8 @@ class Tools:
 
     def tell_all(self) -> list[Event]:
         """Return the calls that were not told yet: nothing more will be said of them before."""
-        return [event for id, call in self._open.items() for event in self._tell(id, call)]
+        untold, self._untold = self._untold, {}
+        return [ToolCall(id, call.name, _input_of(call)) for id, call in untold.items()]
 
     def close_all(self) -> list[Event]:
         """End every open call: the agent will not."""
@@ -65,15 +65,20 @@ class Tools:
         self._open.clear()
         return events
 
-    def known(self, id: str) -> tuple[str, object]:
-        """Return name and input of the call *id*, which was heard of."""
+    def known(self, update: Update) -> tuple[str, object]:
+        """Return name and input of the call that *update* is of, as far as both are known."""
+        id = update.tool_call_id or ""
         call = self._open.get(id)
-        return ("tool", None) if call is None else (call.name, _input_of(call))
+        return (
+            (_name_of(id, update), update.raw_input)
+            if call is None
+            else (call.name, _input_of(call))
+        )
 
     def _merge(self, id: str, update: Update) -> _Call:
         call = self._open.get(id)
         if call is None:
-            call = self._open[id] = _Call(_name_of(id, update))
+            call = self._open[id] = self._untold[id] = _Call(_name_of(id, update))
         call.title = update.title or call.title
         if _says_much(update.raw_input) or call.input is None:
             call.input = update.raw_input
@@ -82,9 +87,8 @@ class Tools:
         return call
 
     def _tell(self, id: str, call: _Call) -> list[Event]:
-        if call.is_told:
+        if self._untold.pop(id, None) is None:
             return []
-        call.is_told = True
         return [ToolCall(id, call.name, _input_of(call))]
 
     def _end(self, id: str, call: _Call, update: Update) -> ToolResult:
@@ -105,6 +109,8 @@ def _name_of(id: str, update: Update) -> str:
     meta = update.meta.claude_code if update.meta else None
     if meta is not None and meta.tool_name:
         return meta.tool_name
+    if update.meta is not None and isinstance(update.meta.tool_name, str):
+        return update.meta.tool_name or "tool"
     name, parted, _ = id.partition("__")
     if parted and name:
         return name  # gemini's ids begin with the name of the tool
@@ -138,20 +144,11 @@ def _words_of(block: object) -> str | None:
 
 
 def _exit_code(raw_output: object) -> int | None:
-    meta = cast("dict[str, object]", raw_output).get("metadata") if _is_map(raw_output) else None
-    code = cast("dict[str, object]", meta).get("exit") if _is_map(meta) else None
+    output = cast("dict[str, object]", raw_output) if _is_map(raw_output) else {}
+    meta = output.get("metadata")
+    code = cast("dict[str, object]", meta).get("exit") if _is_map(meta) else output.get("exitCode")
     return code if isinstance(code, int) and not isinstance(code, bool) else None
 
 
 def _is_map(value: object) -> bool:
     return isinstance(value, dict)
-
-
-def options_to(allow: bool, options: Sequence[tuple[str, str]]) -> str | None:
-    """Return the option that allows (or rejects) once, of pairs of id and kind; else for good."""
-    word = "allow" if allow else "reject"
-    for kind in (f"{word}_once", f"{word}_always"):
-        for id, its_kind in options:
-            if its_kind == kind:
-                return id
-    return None

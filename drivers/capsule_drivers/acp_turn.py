@@ -3,30 +3,26 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+
+import msgspec
 
 from capsule_drivers.acp_tools import Tools
-from capsule_drivers.acp_wire import Content, Update
-from capsule_runtime import Event, Steered, Text, TextDelta, ThinkingDelta, ToolResult
+from capsule_drivers.acp_usage import Told, counted
+from capsule_drivers.acp_wire import Content, PromptUsage, Update
+from capsule_runtime import (
+    Event,
+    Steered,
+    Text,
+    TextDelta,
+    ThinkingDelta,
+    ToolCall,
+    ToolResult,
+    Usage,
+)
 
 _NOT_TEXT = "[MODE_UPDATE]"
 """Gemini says a change of mode as if the model had."""
 _TOOL_UPDATES = ("tool_call", "tool_call_update")
-
-
-@dataclass(slots=True)
-class Told:
-    """What a turn told so far, for whoever counts what it used."""
-
-    model: str = "unknown:unknown"
-    session: str = ""
-    is_loaded: bool = False
-    """Whether the session had turns before this conversation."""
-    turn: int = 0
-    rounds: int = 0
-    """How many answers of the model there were, as far as that shows."""
-    cost: float | None = None
-    """The agent's own, in dollars, over its whole session."""
 
 
 class Speech:
@@ -43,6 +39,13 @@ class Speech:
         self._told, self._injects = told, injects
         self._text: list[str] = []
         self._is_new_round = True
+        self._used: object = None
+        """What was told last of a call; gone once the agent speaks again."""
+
+    @property
+    def awaits_model(self) -> bool:
+        """Whether the next to speak is the model: at the beginning, and when a tool is done."""
+        return self._is_new_round
 
     def ended(self) -> list[Event]:
         """Return what is still to be said of a turn that is over."""
@@ -51,6 +54,12 @@ class Speech:
 
     def heard(self, update: Update) -> Sequence[Event]:
         """Return the events of *update*."""
+        events = self._said(update)
+        if update.meta is None or update.meta.usage is None:
+            return events
+        return [*events, *self._counted(update.meta.usage)]
+
+    def _said(self, update: Update) -> Sequence[Event]:
         kind = update.session_update
         if kind in _TOOL_UPDATES:
             return self._tool_spoke(update)
@@ -66,6 +75,19 @@ class Speech:
             return [*self._took(None), *self.tools.tell_all(), ThinkingDelta(words)]
         return ()
 
+    def _counted(self, usage: object) -> Sequence[Event]:
+        """Return what a call of the model used, by a line that may come twice."""
+        if usage == self._used:
+            return ()
+        self._used = usage
+        self._told.rounds = max(self._told.rounds - 1, 0)
+        call_id = self._told.call_id()
+        try:
+            used = msgspec.convert(usage, PromptUsage)
+        except msgspec.ValidationError:
+            return [Usage(self._told.model, call_id=call_id)]
+        return [counted(used, self._told.model, call_id)]
+
     def _spoke(self, words: str, answer: str | None) -> list[Event]:
         self._begin_round()
         before = [*self._took(answer), *self.tools.tell_all()]
@@ -76,6 +98,7 @@ class Speech:
         return [*before, TextDelta(words)]
 
     def _tool_spoke(self, update: Update) -> list[Event]:
+        self._used = None
         if self.tools.is_new(update.tool_call_id):
             self._begin_round()
         events = self.tools.heard(update)
@@ -88,7 +111,8 @@ class Speech:
         if not events:
             return events
         text = self._whole_text()
-        self.result = ""
+        if any(isinstance(event, ToolCall) for event in events):
+            self.result = ""
         return [*self._took(None), *text, *events]
 
     def _whole_text(self) -> list[Event]:
@@ -101,6 +125,7 @@ class Speech:
     def _begin_round(self) -> None:
         self._told.rounds += self._is_new_round
         self._is_new_round = False
+        self._used = None
 
     def _took(self, answer: str | None) -> list[Event]:
         """Return the steers that the agent has by what it says now, in model answer *answer*."""

@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
-from typing import cast
 
 import msgspec
 from msgspec import UNSET, Struct, UnsetType
 
-from capsule_runtime import DataPart, FailureKind, Message, TextPart
+from capsule_runtime import DataPart, Message, TextPart
 
 INITIALIZE, SESSION, PROMPT = 1, 2, 3
 """The ids of our requests. What is asked later (a setting, another prompt) has higher ones."""
 _NO_METHOD = -32601
+_COMMANDS = frozenset("/$")
+_OURS = re.compile(r"[0-9]{1,9}")
+_BESIDE = re.compile(r"[^\w.\-]+")
 
 
 class Content(Struct, frozen=True):
@@ -39,6 +42,9 @@ class UpdateMeta(Struct, frozen=True, rename="camel"):
     """What an agent says of an update beside the protocol."""
 
     claude_code: ClaudeMeta | None = None
+    tool_name: object = None
+    usage: object = None
+    """What one call of the model used: a `PromptUsage`, if it can be read."""
 
 
 class Update(Struct, frozen=True, rename="camel"):
@@ -61,7 +67,7 @@ class Update(Struct, frozen=True, rename="camel"):
 class Option(Struct, frozen=True, rename="camel"):
     """One answer to a question for permission."""
 
-    option_id: str
+    option_id: str = ""
     kind: str = ""
 
 
@@ -82,6 +88,7 @@ class PromptUsage(Struct, frozen=True, rename="camel"):
     thought_tokens: int | None = None
     cached_read_tokens: int | None = None
     cached_write_tokens: int | None = None
+    total_tokens: int | None = None
 
 
 class TokenCount(Struct, frozen=True):
@@ -170,42 +177,13 @@ class Line(Struct, frozen=True):
     error: Problem | None = None
 
 
-def said_of(problem: Problem) -> str:
-    """Return the words of *problem*, with the details that some agents hide beside them."""
-    data = problem.data
-    details = cast("dict[str, object]", data).get("details") if isinstance(data, dict) else data
-    words = [problem.message, details if isinstance(details, str) else ""]
-    return ": ".join(word for word in words if word)[:2000] or f"error {problem.code}"
-
-
-_KINDS: Sequence[tuple[FailureKind, Sequence[str]]] = (
-    (FailureKind.AUTH, ("401", "403", "api key", "api-key", "unauthorized", "authenticat")),
-    (FailureKind.QUOTA, ("quota", "billing", "credit balance", "402")),
-    (FailureKind.RATE_LIMIT, ("429", "rate limit", "rate_limit", "resource_exhausted")),
-    (FailureKind.CONTEXT_LENGTH, ("context length", "context window", "prompt is too long")),
-    (FailureKind.DECLINED, ("content filter", "contentfilter", "refus")),
-    (FailureKind.MAX_TURNS, ("max turns", "max session turns")),
-)
-
-
-def kind_of(code: int, words: str) -> FailureKind:
-    """Return what kind of failure an error of *code* and *words* is, as far as they tell."""
-    if code == -32000:
-        return FailureKind.AUTH
-    lower = f"{code} {words}".lower()
-    for kind, marks in _KINDS:
-        if any(mark in lower for mark in marks):
-            return kind
-    return FailureKind.OTHER
-
-
-def blocks_of(message: Message, system_prompt: str | None = None) -> list[Mapping[str, str]]:
-    """Return the blocks of a prompt that hold *message*, behind *system_prompt*."""
-    return [{"type": "text", "text": text} for text in words_of(message, system_prompt)]
+def blocks_of(texts: Sequence[str]) -> list[Mapping[str, str]]:
+    """Return the blocks of a prompt that say *texts*."""
+    return [{"type": "text", "text": text} for text in plain(texts)]
 
 
 def words_of(message: Message, system_prompt: str | None = None) -> list[str]:
-    """Return the texts of *message*, each under its name if it has one."""
+    """Return the texts of *message*, each under its name if it has one, behind *system_prompt*."""
     words = [system_prompt] if system_prompt else []
     for part in message.parts:
         match part:
@@ -213,7 +191,21 @@ def words_of(message: Message, system_prompt: str | None = None) -> list[str]:
                 words.append(f"{name}:\n\n{text}" if name else text)
             case DataPart(data, name):
                 words.append(f"{name or 'data'}:\n\n{msgspec.json.encode(data).decode()}")
-    return words
+    return plain(words)
+
+
+def plain(texts: Sequence[str]) -> list[str]:
+    """Return *texts* so that no agent takes them for a command of its own.
+
+    Agents look at the first character that is no space, of all texts together.
+    """
+    said = list(texts)
+    for place, text in enumerate(texts):
+        if (begin := text.replace("\ufeff", " ").lstrip()[:1]) in _COMMANDS:
+            said[place] = f"Task:\n\n{text}"
+        if begin:
+            break
+    return said
 
 
 def model_name(model: str, provider: str) -> str:
@@ -222,10 +214,23 @@ def model_name(model: str, provider: str) -> str:
     return f"{before}:{id}" if slash else f"{provider}:{model}"
 
 
+def is_model(name: str | None, wanted: str) -> bool:
+    """Whether an agent's *name* of a model is *wanted*, with whatever it says beside that."""
+    return name is not None and (name == wanted or wanted in _BESIDE.split(name))
+
+
 def call_line(method: str, params: object, id: int | None = None) -> bytes:
     """Return the line of a request, or of a notification without *id*."""
     head: dict[str, object] = {"jsonrpc": "2.0"} if id is None else {"jsonrpc": "2.0", "id": id}
     return msgspec.json.encode({**head, "method": method, "params": params}) + b"\n"
+
+
+def opening_line() -> bytes:
+    """Return the first line for an agent: no file and no terminal of ours is offered."""
+    able = {"fs": {"readTextFile": False, "writeTextFile": False}, "terminal": False}
+    client = {"name": "capsule", "version": "1"}
+    given = {"protocolVersion": 1, "clientCapabilities": able, "clientInfo": client}
+    return call_line("initialize", given, INITIALIZE)
 
 
 def choice_line(id: int | str, option: str | None) -> bytes:
@@ -241,3 +246,8 @@ def no_method_line(id: int | str, method: str) -> bytes:
     """Return the answer to a request for what we cannot do."""
     error = {"code": _NO_METHOD, "message": f"not offered: {method[:100]}"}
     return msgspec.json.encode({"jsonrpc": "2.0", "id": id, "error": error}) + b"\n"
+
+
+def number_of(id: int | str) -> int | str:
+    """Return the *id* of an answer as we gave it: some agents give a number back as words."""
+    return int(id) if isinstance(id, str) and _OURS.fullmatch(id) else id

@@ -12,12 +12,14 @@ from collections.abc import Sequence
 from typing import ClassVar, assert_never
 
 import msgspec
-from msgspec import UNSET, Struct
+from msgspec import Struct
 
-from capsule_drivers.claude_endings import failure_of, failure_of_exit
+from capsule_drivers.claude_endings import end_of
 from capsule_drivers.claude_launch import ClaudeCodeConfig, control, line_of, plan, user_line
+from capsule_drivers.claude_turns import Turns
 from capsule_drivers.claude_usage import Account, named
 from capsule_drivers.json_text import NOTE_BYTES, passed_on, unread
+from capsule_drivers.lines_heard import LinesHeard
 from capsule_drivers.stream_json import (
     Answer as Words,
 )
@@ -27,6 +29,7 @@ from capsule_drivers.stream_json import (
     BlockDelta,
     ControlRequest,
     ControlResponse,
+    Lifecycle,
     Line,
     MessageDelta,
     MessageStart,
@@ -53,18 +56,16 @@ from capsule_runtime import (
     Said,
     Send,
     Session,
-    Steered,
     Text,
     TextDelta,
     Thinking,
     ThinkingDelta,
     ToolCall,
     ToolResult,
-    TurnEnd,
-    TurnFailed,
 )
 
 _SYNTHETIC = "<synthetic>"
+_USAGE_MARKS = (b'"message_delta"', b'"message_start"', b'"type":"result"', b'"duration_api_ms"')
 
 
 class ClaudeCodeDriver:
@@ -78,11 +79,10 @@ class ClaudeCodeDriver:
         self._open_tools: dict[str, str] = {}
         self._asked: dict[str, object] = {}
         """The input of each tool that waits for a permission, by request."""
-        self._waiting: set[str] = set()
-        """Steered words that the harness has not taken yet."""
-        self._result: str | None = None
+        self._heard = LinesHeard()
+        self._turns = Turns()
+        self._result: Result | None = None
         self._error: str | None = None
-        self._is_stopping = False
 
     def describe(self) -> Description:
         return Description(
@@ -114,12 +114,13 @@ class ClaudeCodeDriver:
         return said
 
     def interrupt(self) -> Send | None:
-        self._is_stopping = True
-        asked = {"subtype": "interrupt"}
+        self._turns.stop()
+        # Left in its queue, words would get a turn that nobody sees the end of.
+        asked = {"subtype": "interrupt", "cancel_queued": True}
         return line_of({"type": "control_request", "request_id": "interrupt", "request": asked})
 
     def steer(self, id: str, text: str) -> Send | None:
-        self._waiting.add(id)
+        self._turns.wait_for(id)
         return Send(user_line(id, [{"type": "text", "text": text}]))
 
     def answer(self, id: str, decision: Decision) -> Send | None:
@@ -136,7 +137,7 @@ class ClaudeCodeDriver:
         return line_of(control({"subtype": "success", "request_id": id, "response": verdict}))
 
     def ended(self, exit: Exit) -> Sequence[Event]:
-        return [*self._account.close(), *self._close_tools(), failure_of_exit(exit)]
+        return [*self._account.close(), *self._close_tools(), self._turns.left(exit)]
 
     def _hear_alone(self, line: bytes, said: list[Said]) -> None:
         """Read one line of a block of which some line needs care."""
@@ -144,14 +145,16 @@ class ClaudeCodeDriver:
             value = read_line(line)
         except (msgspec.DecodeError, RecursionError) as exc:
             said.append(unread(line, exc))
-            if b'"message_delta"' in line or b'"message_start"' in line:
-                said.append(self._account.unread())
+            if any(mark in line for mark in _USAGE_MARKS):
+                said.append(self._account.unread(is_end=b'"message_delta"' in line))
             return
         self._hear(value, said)
 
     def _hear(self, line: Line, said: list[Said]) -> None:
+        if line.uuid is not None and not self._heard.is_new(line.uuid):
+            return
         match line:
-            case StreamEvent(event, parent, answer):
+            case StreamEvent(event, parent, answer, name):
                 if type(event) is BlockDelta:
                     if parent is None:
                         if event.delta.text:
@@ -159,9 +162,11 @@ class ClaudeCodeDriver:
                         elif event.delta.thinking:
                             said.append(ThinkingDelta(event.delta.thinking))
                 elif type(event) is MessageStart:
+                    if parent is None:
+                        self._turns.goes_on()
                     said += self._account.begin(parent, event.message)
                 elif type(event) is MessageDelta:
-                    said.append(self._account.count(parent, answer, event))
+                    said.append(self._account.count(parent, answer, name, event))
             case AssistantLine():
                 self._assistant(line, said)
             case UserLine():
@@ -169,13 +174,16 @@ class ClaudeCodeDriver:
             case SystemLine():
                 self._system(line, said)
             case ControlRequest(id, asking):
-                self._ask(id, asking.subtype, asking.tool_name, asking.input, said)
+                if self._heard.is_new(f"request {id}"):
+                    self._ask(id, asking.subtype, asking.tool_name, asking.input, said)
             case ControlResponse(told):
                 if told.subtype == "error":
                     said.append(Note(f"Claude Code refused {told.request_id}: {told.error}"))
+            case Lifecycle(id, state):
+                self._queue_moved(id, state, said)
             case Result():
-                if line.uuid is None or line.uuid != self._result:
-                    self._result = line.uuid
+                if line != self._result:  # one without a name, again
+                    self._result = line
                     self._end(line, said)
             case _:
                 pass
@@ -186,6 +194,12 @@ class ClaudeCodeDriver:
             self._error = line.error or self._error
             said.append(Note(f"Claude Code says in the model's place: {_text_of(message)}"))
             return
+        if line.parent_tool_use_id is None:
+            self._turns.goes_on()
+            said += self._turns.took(line.taken or ())
+            if line.session_id and self._session is None:  # nobody heard of its beginning
+                self._session = Session(line.session_id, named(message.model))
+                said.append(self._session)
         for block in _blocks(message):
             if block.type == "tool_use" and block.id:
                 self._open_tools[block.id] = name = block.name or "unknown"
@@ -198,9 +212,8 @@ class ClaudeCodeDriver:
                 said.append(Thinking(block.thinking, message.id))
 
     def _user(self, line: UserLine, said: list[Said]) -> None:
-        if line.is_replay and line.uuid in self._waiting:
-            self._waiting.discard(line.uuid)
-            said.append(Steered(line.uuid))
+        if line.is_replay and line.uuid is not None:
+            said += self._turns.took([line.uuid])
         for block in _blocks(line.message):
             if block.type == "tool_result" and block.tool_use_id:
                 name = self._open_tools.pop(block.tool_use_id, None)
@@ -208,6 +221,7 @@ class ClaudeCodeDriver:
                 said.append(ToolResult(block.tool_use_id, name, content, block.is_error))
 
     def _system(self, line: SystemLine, said: list[Said]) -> None:
+        said += self._turns.took(line.taken or ())
         if line.subtype == "init" and line.session_id:
             model = named(line.model) if line.model else None
             self._account.model = line.model
@@ -223,6 +237,12 @@ class ClaudeCodeDriver:
         elif line.subtype == "informational" and isinstance(line.content, str):
             said.append(Note(line.content))
 
+    def _queue_moved(self, id: str, state: str, said: list[Said]) -> None:
+        if state in ("started", "completed"):
+            said += self._turns.took([id])
+        elif state == "cancelled":
+            said += self._turns.dropped(id)
+
     def _ask(self, id: str, subtype: str, tool: str, input: object, said: list[Said]) -> None:
         if subtype == "can_use_tool":
             self._asked[id] = input
@@ -235,14 +255,9 @@ class ClaudeCodeDriver:
     def _end(self, result: Result, said: list[Said]) -> None:
         said += self._account.close()
         said += self._account.add_up(result)
-        failure = failure_of(result, self._error)
-        if failure is None and self._waiting and not self._is_stopping:
-            return  # the words that wait get a turn of their own
+        said += self._turns.took(result.taken or ())
         said += self._close_tools()
-        if failure is None:
-            said.append(TurnEnd(result.result or "", _data(result)))
-        else:
-            said.append(TurnFailed(*failure))
+        said += self._turns.ended(end_of(result, self._error))
 
     def _close_tools(self) -> list[Event]:
         """End the tools that were cut off: nobody else will."""
@@ -259,11 +274,3 @@ def _blocks(message: Words) -> Sequence[Block]:
 def _text_of(message: Words) -> str:
     words = [block.text for block in _blocks(message) if block.text]
     return " ".join(words)[:NOTE_BYTES] or "nothing"
-
-
-def _data(result: Result) -> object:
-    return (
-        result.structured_output
-        if result.structured_output is UNSET
-        else passed_on(result.structured_output)
-    )

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from msgspec import UNSET
+
 from capsule_drivers import exits
+from capsule_drivers.json_text import passed_on
 from capsule_drivers.stream_json import Result
-from capsule_runtime import Exit, FailureKind, TurnFailed
+from capsule_runtime import Exit, FailureKind, TurnEnd, TurnFailed
 
 _WORDS = 2000
 _REASONS = {
@@ -43,8 +46,16 @@ _PHRASES = (
 """Where it has words only."""
 
 
-def failure_of(result: Result, error: str | None) -> tuple[FailureKind, str] | None:
-    """Return what *result* gives up with, after the API *error*; None if all went well.
+def end_of(result: Result, error: str | None) -> TurnEnd | TurnFailed:
+    """Return how *result* ends a turn, after the API *error*."""
+    if (failure := _failure_of(result, error)) is not None:
+        return TurnFailed(*failure)
+    data = result.structured_output
+    return TurnEnd(result.result or "", data if data is UNSET else passed_on(data))
+
+
+def _failure_of(result: Result, error: str | None) -> tuple[FailureKind, str] | None:
+    """Return what *result* gives up with; None if all went well.
 
     `subtype` alone says "success" of API errors and refusals too.
     """

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from typing import Literal, assert_never
+from typing import Annotated, Literal, assert_never
 
 import msgspec
-from msgspec import Struct
+from msgspec import Meta, Struct
 
 from capsule_runtime import DataPart, LaunchPlan, LaunchRequest, Message, Send, TextPart
 
@@ -30,10 +30,10 @@ class ClaudeCodeConfig(Struct, frozen=True, forbid_unknown_fields=True):
 
     permissions: Literal["bypass", "ask"] = "bypass"
     """Whether it asks before it uses a tool that its own rules do not allow."""
-    retries: int = 2
+    retries: Annotated[int, Meta(ge=0)] = 2
     """How often it tries a call of the model again."""
-    max_turns: int | None = None
-    max_budget_usd: float | None = None
+    max_turns: Annotated[int, Meta(ge=1)] | None = None
+    max_budget_usd: Annotated[float, Meta(gt=0)] | None = None
     """By its own list prices."""
 
 
@@ -48,7 +48,8 @@ def plan(request: LaunchRequest) -> LaunchPlan:
         argv=(*request.command, *_STREAMS, *_switches(request, config), *request.args),
         env={**_QUIET, "IS_SANDBOX": "1", "CLAUDE_CODE_MAX_RETRIES": str(config.retries)},
         files=files,
-        stdin=user_line(request.run, _content(request.message)),
+        # Without an id: it drops words whose id its session has seen, such as a task tried again.
+        stdin=user_line(None, _content(request.message)),
         keep_stdin=True,
     )
 
@@ -85,10 +86,11 @@ def _content(message: Message) -> list[dict[str, str]]:
     return blocks
 
 
-def user_line(id: str, content: list[dict[str, str]]) -> bytes:
+def user_line(id: str | None, content: list[dict[str, str]]) -> bytes:
     """Return words for the harness; it says *id* again when it takes them."""
     message = {"role": "user", "content": content}
-    return _json.encode({"type": "user", "uuid": id, "message": message}) + b"\n"
+    named = {} if id is None else {"uuid": id}
+    return _json.encode({"type": "user", **named, "message": message}) + b"\n"
 
 
 def control(response: Mapping[str, object]) -> dict[str, object]:

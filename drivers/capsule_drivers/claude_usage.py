@@ -13,9 +13,10 @@ from capsule_drivers.stream_json import (
     Result,
     Tokens,
 )
+from capsule_drivers.token_counts import count_of
 from capsule_runtime import Event, Usage
 
-_MOST_TOKENS = 2**40
+_MOST_DOLLARS = 1e9
 _NO_HOUR = Hour()
 _NO_DETAILS = Details()
 
@@ -43,19 +44,25 @@ class Account:
         self._open[parent] = None
         return said
 
-    def count(self, parent: str | None, id: str | None, event: MessageDelta) -> Usage:
-        """Report the answer *id* that *event* ends; one that was cut off says 1 for its output."""
-        answer = self._answers.get(parent)
-        if answer is None or (id is not None and id != answer.id):
-            answer = Answer(id, self.model)
+    def count(
+        self, parent: str | None, id: str | None, line: str | None, event: MessageDelta
+    ) -> Usage:
+        """Report the answer *id* that *event* ends; one that was cut off says 1 for its output.
+
+        *line* is the name of the line: it stands for an answer of which nobody heard the beginning.
+        """
+        began = self._answers.get(parent)
+        if began is None or (id != began.id if id is not None else parent not in self._open):
+            began = Answer(model=self.model)
         else:
             self._open.pop(parent, None)
-        return _usage(answer, event.usage, is_whole=event.delta.stop_reason is not None)
+        is_whole = event.delta.stop_reason is not None
+        return _usage(began, began.id or id or line, event.usage, is_whole=is_whole)
 
-    def unread(self) -> Usage:
+    def unread(self, *, is_end: bool) -> Usage:
         """Report a call of which a line could not be read: unknown is not free."""
         parent = next(reversed(self._open), None)
-        answer = self._answers[parent] if parent in self._open else Answer()
+        answer = self._answers[parent] if is_end and parent in self._open else Answer()
         return Usage(named(answer.model or self.model), call_id=answer.id)
 
     def close(self) -> list[Event]:
@@ -70,12 +77,12 @@ class Account:
             said.append(
                 Usage(
                     named(model),
-                    _possible(total.input_tokens),
-                    _possible(total.output_tokens),
-                    _possible(total.cache_read_input_tokens),
-                    _possible(total.cache_creation_input_tokens),
-                    _possible(total.cache_creation_ephemeral_1h_input_tokens),
-                    cost_usd=total.cost_usd,
+                    count_of(total.input_tokens),
+                    count_of(total.output_tokens),
+                    count_of(total.cache_read_input_tokens),
+                    count_of(total.cache_creation_input_tokens),
+                    count_of(total.cache_creation_ephemeral_1h_input_tokens),
+                    cost_usd=_dollars(total.cost_usd),
                     scope="total",
                 )
             )
@@ -85,7 +92,8 @@ class Account:
         if parent not in self._open:
             return []
         del self._open[parent]
-        return [_usage(self._answers[parent], None, is_whole=False)]
+        began = self._answers[parent]
+        return [_usage(began, began.id, None, is_whole=False)]
 
 
 def named(model: str | None) -> str:
@@ -93,20 +101,25 @@ def named(model: str | None) -> str:
     return f"anthropic:{model or 'unknown'}"
 
 
-def _usage(began: Answer, ended: Tokens | None, *, is_whole: bool) -> Usage:
-    """Return the usage of one answer; what its end does not tell, its beginning does."""
+def _usage(began: Answer, call: str | None, ended: Tokens | None, *, is_whole: bool) -> Usage:
+    """Return the usage of one answer; what its end does not tell, its beginning does.
+
+    A *call* without a name may be told of again, so its numbers may not count.
+    """
+    if call is None:
+        return Usage(named(began.model))
     first, last = began.usage or Tokens(), ended or Tokens()
     hour = last.cache_creation or first.cache_creation or _NO_HOUR
     details = last.output_tokens_details or _NO_DETAILS
     return Usage(
         named(began.model),
-        _possible(_either(last.input_tokens, first.input_tokens)),
-        _possible(last.output_tokens) if is_whole else None,
-        _possible(_either(last.cache_read_input_tokens, first.cache_read_input_tokens)),
-        _possible(_either(last.cache_creation_input_tokens, first.cache_creation_input_tokens)),
-        _possible(hour.ephemeral_1h_input_tokens),
-        _possible(details.thinking_tokens) if is_whole else None,
-        call_id=began.id,
+        _either(last.input_tokens, first.input_tokens),
+        count_of(last.output_tokens) if is_whole else None,
+        _either(last.cache_read_input_tokens, first.cache_read_input_tokens),
+        _either(last.cache_creation_input_tokens, first.cache_creation_input_tokens),
+        count_of(hour.ephemeral_1h_input_tokens),
+        count_of(details.thinking_tokens) if is_whole else None,
+        call_id=call,
     )
 
 
@@ -122,18 +135,26 @@ def _sum(one: ModelUsage | None, other: ModelUsage) -> ModelUsage:
             one.cache_creation_ephemeral_1h_input_tokens,
             other.cache_creation_ephemeral_1h_input_tokens,
         ),
-        None if one.cost_usd is None or other.cost_usd is None else one.cost_usd + other.cost_usd,
+        _dollars_plus(one.cost_usd, other.cost_usd),
     )
 
 
-def _plus(one: int | None, other: int | None) -> int | None:
-    return None if one is None or other is None else one + other
+def _plus(one: object, other: object) -> int | None:
+    before, more = count_of(one), count_of(other)
+    return None if before is None or more is None else before + more
 
 
-def _either(one: int | None, other: int | None) -> int | None:
-    return other if one is None else one
+def _dollars_plus(one: object, other: object) -> float | None:
+    before, more = _dollars(one), _dollars(other)
+    return None if before is None or more is None else before + more
 
 
-def _possible(count: int | None) -> int | None:
-    """Return *count*, or None for one that no call can have used."""
-    return count if count is not None and 0 <= count <= _MOST_TOKENS else None
+def _either(one: object, other: object) -> int | None:
+    return count_of(other) if one is None else count_of(one)
+
+
+def _dollars(told: object) -> float | None:
+    """Return the amount that *told* is, or None for what is none."""
+    if not isinstance(told, int | float) or isinstance(told, bool):
+        return None
+    return float(told) if 0 <= told < _MOST_DOLLARS else None

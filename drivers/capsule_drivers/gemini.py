@@ -10,7 +10,7 @@ from msgspec import Struct
 
 from capsule_drivers.acp import Permissions
 from capsule_drivers.acp_dialogue import Dialogue, Plan
-from capsule_drivers.acp_turn import Told
+from capsule_drivers.acp_usage import Told, known
 from capsule_drivers.acp_wire import Result, blocks_of, words_of
 from capsule_drivers.exits import failure_of
 from capsule_drivers.gemini_stream import StreamLines
@@ -106,7 +106,8 @@ class GeminiDriver:
         self._is_known = True
         allows_all = self._config.permissions == "bypass"
         argv = (*(request.command or self.describe().command), "--skip-trust")
-        argv += ("-m", request.model) if request.model else ()
+        model = request.model and request.model.removeprefix("google:")
+        argv += ("-m", model) if model else ()
         files = {".gemini/settings.json": msgspec.json.encode(_SETTINGS)}
         if request.system_prompt:
             files[".gemini/GEMINI.md"] = request.system_prompt.encode()
@@ -119,7 +120,7 @@ class GeminiDriver:
             words = "\n\n".join(words_of(request.message))
             return LaunchPlan((*argv, *request.args), dict(_ENV), files, stdin=words.encode())
         self._dialogue = Dialogue(_usage_of_turn, allows_all=allows_all, provider="google")
-        plan = Plan(request.workdir, blocks_of(request.message), model=request.model)
+        plan = Plan(request.workdir, blocks_of(words_of(request.message)), model=model)
         return LaunchPlan(
             (*argv, "--acp", *request.args),
             dict(_ENV),
@@ -148,8 +149,8 @@ class GeminiDriver:
         if exit.code == 42:  # of all bad input, a session is the one that we do not choose
             gone = b"session" in exit.stderr_tail
             kind = FailureKind.SESSION_GONE if gone else FailureKind.HARNESS_ERROR
-        speaker = self._dialogue if self._lines is None else self._lines
-        return [*speaker.close(), failure_of(exit, kind)]
+        left = self._dialogue.close() if self._lines is None else self._lines.close(exit)
+        return [*left, failure_of(exit, kind)]
 
 
 def _usage_of_turn(result: Result | None, told: Told) -> Sequence[Usage]:
@@ -158,8 +159,8 @@ def _usage_of_turn(result: Result | None, told: Told) -> Sequence[Usage]:
     found = [
         Usage(
             f"google:{one.model}",
-            input_tokens=one.token_count.input_tokens,
-            output_tokens=one.token_count.output_tokens,
+            input_tokens=known(one.token_count.input_tokens),
+            output_tokens=known(one.token_count.output_tokens),
             call_id=f"{told.session}/{told.turn}/{one.model}",
         )
         for one in (quota.model_usage if quota is not None else ())

@@ -7,10 +7,12 @@ from collections.abc import Sequence
 import msgspec
 from msgspec import Struct
 
-from capsule_drivers.acp_wire import kind_of
+from capsule_drivers.acp_errors import kind_of
+from capsule_drivers.acp_usage import known
 from capsule_drivers.json_lines import read_block
 from capsule_runtime import (
     Event,
+    Exit,
     FailureKind,
     Note,
     Said,
@@ -93,9 +95,11 @@ class StreamLines:
             said += self._heard(line) if isinstance(line, Line) else [line]
         return said
 
-    def close(self) -> list[Event]:
+    def close(self, exit: Exit) -> list[Event]:
         """Return what is still to be said of a run that wrote no result."""
-        unknown = [Usage(self._model)] if self._spoke else []
+        # One that was stopped, with code 0, has perhaps asked the model before its first word.
+        is_asking = bool(self._session) and not exit.code
+        unknown = [Usage(self._model)] if self._spoke or is_asking else []
         return [*self._whole_text(), *self._closed(), *unknown]
 
     def _heard(self, line: Line) -> Sequence[Event]:
@@ -179,10 +183,11 @@ def _is_told(used: Counts) -> bool:
 
 
 def _usage_of(name: str, used: Counts) -> Usage:
-    input, cached, output = used.input_tokens, used.cached, used.output_tokens
-    if used.total_tokens is not None and input is not None and used.total_tokens >= input:
-        thought = None if output is None else used.total_tokens - input - output
-        output = used.total_tokens - input
+    input, cached = known(used.input_tokens), known(used.cached)
+    output, all_in = known(used.output_tokens), known(used.total_tokens)
+    if all_in is not None and input is not None and all_in >= input:
+        thought = None if output is None else all_in - input - output
+        output = all_in - input
     else:
         thought, output = None, None  # what the thoughts used is unknown, and is part of it
     return Usage(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Mapping, Sequence
 from typing import ClassVar, Literal, assert_never, cast
 
@@ -37,6 +38,7 @@ from capsule_runtime import (
 )
 
 PROTOCOL = 1
+_USAGE = re.compile(rb'"type"\s*:\s*"usage"')
 _SIGNALS = {"line": None, "int": 2, "term": 15}
 
 _events = msgspec.json.Decoder(Event)
@@ -197,8 +199,8 @@ def _unread_usage(line: bytes) -> Sequence[Event]:
     """Return a report without numbers for a *line* that was to be one: unknown is not free."""
     try:
         raw: object = json.loads(line)
-    except (ValueError, RecursionError):
-        return ()
+    except (ValueError, RecursionError):  # it was cut short, perhaps
+        return [Usage("unknown:unknown")] if _USAGE.search(line) else ()
     if not isinstance(raw, dict):
         return ()
     said = cast("dict[str, object]", raw)

@@ -13,7 +13,7 @@ import msgspec
 from msgspec import Meta, Struct
 
 from capsule_drivers.exits import failure_of
-from capsule_drivers.mini_trajectory import events_of, read_trajectory
+from capsule_drivers.mini_trajectory import events_of
 from capsule_runtime import (
     Activity,
     Decision,
@@ -23,7 +23,6 @@ from capsule_runtime import (
     HarnessError,
     LaunchPlan,
     LaunchRequest,
-    Note,
     Said,
     Send,
     Usage,
@@ -37,6 +36,7 @@ _NEWS = {"Tool:": True, "Exit:": True, "System:": False, "User:": False}
 """Headings, and whether what stands below is news; of the others it is the prompt, once more."""
 _STEP = "mini-swe-agent (step "
 _LAST = "Saved trajectory to "
+_NUMBER = re.compile("[0-9]{1,6}")
 _STYLE = re.compile(r"\x1b\[[0-9;?]*[ -/]*[@-~]")
 _NO_NEWS = "─`"
 _KEYS = ("OPENAI_API_KEY", "ANTHROPIC_API_KEY", "GEMINI_API_KEY", "OPENROUTER_API_KEY")
@@ -67,6 +67,8 @@ class MiniSweAgentDriver:
     def __init__(self) -> None:
         self._model = "unknown:unknown"
         self._is_news = False
+        self._steps = 0
+        """How many answers of the model it said that it has."""
 
     def describe(self) -> Description:
         return Description(
@@ -113,7 +115,10 @@ class MiniSweAgentDriver:
             if text in _NEWS:
                 self._is_news = _NEWS[text]
                 continue
-            self._is_news = text.startswith(_STEP) or self._is_news
+            if text.startswith(_STEP):
+                self._is_news = True
+                number = text.removeprefix(_STEP).partition(",")[0]
+                self._steps = max(self._steps, int(number) if _NUMBER.fullmatch(number) else 0)
             self._is_news = self._is_news and not text.startswith(_LAST)
             if self._is_news and text.strip(_NO_NEWS):
                 said.append(Activity(text[:_LINE_CHARACTERS]))
@@ -130,14 +135,12 @@ class MiniSweAgentDriver:
 
     def ended(self, exit: Exit) -> Sequence[Event]:
         left = failure_of(exit)
-        if not (written := exit.files.get(TRAJECTORY)):
-            return [left]
-        try:
-            trajectory = read_trajectory(written)
-        except (msgspec.DecodeError, RecursionError) as exc:
-            unread = Note(f"the trajectory cannot be read: {str(exc)[:_LINE_CHARACTERS]}")
-            return [unread, Usage(self._model), left]  # unknown is not free
-        return events_of(trajectory, self._model, left)
+        written = exit.files.get(TRAJECTORY)
+        *events, end = events_of(written, self._model, left) if written else [left]
+        # It is killed in the middle of a step, of which the trajectory does not know yet.
+        if self._steps > sum(isinstance(event, Usage) for event in events):
+            events.append(Usage(self._model))
+        return [*events, end]
 
 
 def _model_of(request: LaunchRequest) -> str:

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 
 import msgspec
 from msgspec import Struct
 
-from capsule_drivers.json_text import is_deep, passed_on
+from capsule_drivers.json_text import decoded, is_deep, passed_on, unread
+from capsule_drivers.mini_pieces import pieces_of
 from capsule_drivers.reading import kind_of_error
 from capsule_runtime import (
     Event,
@@ -101,55 +102,122 @@ class Message(Struct, frozen=True):
 
 
 class Info(Struct, frozen=True):
-    exit_status: str | None = None
-    submission: str | None = None
+    exit_status: object = None
+    submission: object = None
 
 
-class Trajectory(Struct, frozen=True):
-    """The whole file, as far as it is told."""
-
-    info: Info = Info()
-    messages: list[Message] = []
+class BilledResponse(Struct, frozen=True):
+    id: str = ""
+    usage: Spent | None = None
 
 
-read_trajectory = msgspec.json.Decoder(Trajectory).decode
+class BilledExtra(Struct, frozen=True):
+    response: BilledResponse | None = None
+    cost: float | None = None
 
 
-def events_of(trajectory: Trajectory, model: str, left: TurnFailed) -> Sequence[Event]:
-    """Return what was done, and how it ended: as *left* says if the trajectory does not."""
-    events: list[Event] = []
-    open_calls: dict[str, str] = {}
-    for number, message in enumerate(trajectory.messages):
-        for event in _events(message, f"call-{number}", model):
-            if isinstance(event, ToolCall):
-                open_calls[event.id] = event.name
-            elif isinstance(event, ToolResult):
-                open_calls.pop(event.id, None)
-            events.append(event)
-    end = _end(trajectory, left)
-    content = "not told" if isinstance(end, TurnEnd) else "interrupted"
-    closed = [ToolResult(id, name, content, True) for id, name in open_calls.items()]
-    return [*events, *closed, end]
+class Billed(Struct, frozen=True):
+    """What a message used, whatever else is odd about it."""
+
+    extra: BilledExtra = BilledExtra()
 
 
-def _events(message: Message, call: str, model: str) -> Iterator[Event]:
-    extra = message.extra
-    if message.role == "tool":
+_read_info = msgspec.json.Decoder(Info).decode
+_read_message = msgspec.json.Decoder(Message).decode
+_read_billed = msgspec.json.Decoder(Billed).decode
+_ANSWER = b'"response"'
+"""What stands in a message that a model call was paid for."""
+
+
+class _Told:
+    """What the messages told so far."""
+
+    def __init__(self, model: str) -> None:
+        self.events: list[Event] = []
+        self.last: Message = Message()
+        self.words = ""
+        """The last that the model said."""
+        self._model = model
+        self._open: dict[str, str] = {}
+        self._answers: set[str] = set()
+
+    def hear(self, piece: bytes) -> None:
+        """Read a message."""
+        try:
+            self.last = message = decoded(piece, _read_message)
+        except (msgspec.DecodeError, RecursionError, UnicodeDecodeError) as exc:
+            self.events += [unread(piece, exc), *self._billed(piece)]
+            return
+        if message.role == "tool":
+            self._gave(message)
+        if message.role == "assistant" and isinstance(message.content, str):
+            self.words = message.content or self.words
+        if message.extra.response is not None:
+            self._answered(message, message.extra.response)
+
+    def lose(self, rest: bytes) -> None:
+        """Note that the file broke off before *rest*, and what followed it: unknown is not free."""
+        self.events += [unread(rest, ValueError("the trajectory broke off")), Usage(self._model)]
+
+    def close(self, content: str) -> Sequence[Event]:
+        """Return all that was told, and the results of calls that gave none."""
+        closed = [ToolResult(id, name, content, True) for id, name in self._open.items()]
+        return [*self.events, *closed]
+
+    def _billed(self, piece: bytes) -> Sequence[Usage]:
+        if _ANSWER not in piece:
+            return ()
+        try:
+            extra = decoded(piece, _read_billed).extra
+        except (msgspec.DecodeError, RecursionError, UnicodeDecodeError):
+            return [Usage(self._model, call_id=self._name(""))]
+        if extra.response is None:
+            return ()
+        spent, answer = extra.response.usage or Spent(), self._name(extra.response.id)
+        return [_usage(spent, self._model, answer, extra.cost)]
+
+    def _gave(self, message: Message) -> None:
+        extra, id = message.extra, message.tool_call_id
         code = extra.returncode
         content = extra.raw_output if extra.raw_output is not None else message.content
         failed = None if code is None else code != 0
-        yield ToolResult(message.tool_call_id, "bash", passed_on(content), failed, code)
-    if extra.response is None:
-        return
-    response = extra.response if isinstance(extra.response, Response) else Response()
-    answer = response.id or call
-    # An answer that called no tool is kept only beside the complaint about it.
-    replies = (choice.message for choice in response.choices if choice.message is not None)
-    if text := "".join(reply.content or "" for reply in replies):
-        yield Text(text, answer)
-    for called in message.tool_calls or ():
-        yield ToolCall(called.id, called.function.name, _arguments(called.function), answer)
-    yield _usage(response.usage or Spent(), model, answer, extra.cost)
+        self._open.pop(id, None)
+        self.events.append(ToolResult(id, "bash", passed_on(content), failed, code))
+
+    def _answered(self, message: Message, told: Response | str) -> None:
+        response = told if isinstance(told, Response) else Response()
+        answer = self._name(response.id)
+        # An answer that called no tool is kept only beside the complaint about it.
+        replies = (choice.message for choice in response.choices if choice.message is not None)
+        if text := "".join(reply.content or "" for reply in replies):
+            self.events.append(Text(text, answer))
+        for called in message.tool_calls or ():
+            id, function = called.id, called.function
+            self._open[id] = function.name
+            self.events.append(ToolCall(id, function.name, _arguments(function), answer))
+        spent = response.usage or Spent()
+        self.events.append(_usage(spent, self._model, answer, message.extra.cost))
+
+    def _name(self, id: str) -> str:
+        """Return what names an answer. Each is in the file once, but servers repeat ids."""
+        number = len(self._answers)
+        name = id if id and id not in self._answers else f"call-{number}"
+        self._answers.add(name)
+        return name
+
+
+def events_of(written: bytes, model: str, left: TurnFailed) -> Sequence[Event]:
+    """Return what was done, and how it ended: as *left* says if the trajectory does not.
+
+    What cannot be read is a note, and costs nothing else.
+    """
+    pieces, told = pieces_of(written), _Told(model)
+    for piece in pieces.messages:
+        told.hear(piece)
+    if pieces.lost is not None:
+        told.lose(pieces.lost)
+    end = _end(pieces.info, told, left)
+    return [*told.close("not told" if isinstance(end, TurnEnd) else "interrupted"), end]
 
 
 def _arguments(function: Function) -> object:
@@ -178,19 +246,17 @@ def _usage(spent: Spent, model: str, call: str, cost: float | None) -> Usage:
     )
 
 
-def _end(trajectory: Trajectory, left: TurnFailed) -> TurnEnd | TurnFailed:
-    status = trajectory.info.exit_status
-    if not status:
+def _end(info: bytes, told: _Told, left: TurnFailed) -> TurnEnd | TurnFailed:
+    try:
+        ending = decoded(info, _read_info)
+    except (msgspec.DecodeError, RecursionError, UnicodeDecodeError) as exc:
+        told.events.append(unread(info, exc))
+        return left
+    status, submission = ending.exit_status, ending.submission
+    if not isinstance(status, str) or not status:
         return left
     if status == "Submitted":
-        return TurnEnd(trajectory.info.submission or _last_words(trajectory))
-    told = trajectory.messages[-1].extra.exception_str if trajectory.messages else ""
-    why = _SAID.get(status) or f"{status}: {told}"
-    return TurnFailed(_KINDS.get(status) or kind_of_error(told), why)
-
-
-def _last_words(trajectory: Trajectory) -> str:
-    for message in reversed(trajectory.messages):
-        if message.role == "assistant" and isinstance(message.content, str) and message.content:
-            return message.content
-    return ""
+        return TurnEnd(submission if isinstance(submission, str) and submission else told.words)
+    said = told.last.extra.exception_str
+    why = _SAID.get(status) or f"{status}: {said}"
+    return TurnFailed(_KINDS.get(status) or kind_of_error(said), why)

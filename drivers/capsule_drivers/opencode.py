@@ -8,9 +8,9 @@ from typing import ClassVar, Literal
 import msgspec
 from msgspec import Struct
 
-from capsule_drivers.acp import Permissions, counted
+from capsule_drivers.acp import Permissions
 from capsule_drivers.acp_dialogue import Dialogue, Plan
-from capsule_drivers.acp_turn import Told
+from capsule_drivers.acp_usage import Told, usage_of_turn
 from capsule_drivers.acp_wire import Result, blocks_of, words_of
 from capsule_drivers.exits import failure_of
 from capsule_drivers.opencode_run import RunLines
@@ -128,7 +128,9 @@ class OpencodeDriver:
         self._dialogue = Dialogue(
             self._usage_of_turn, allows_all=config.permissions == "bypass", injects=True
         )
-        plan = Plan(request.workdir, blocks_of(request.message), request.session, model=model)
+        plan = Plan(
+            request.workdir, blocks_of(words_of(request.message)), request.session, model=model
+        )
         argv = (*command, "acp", *request.args)
         return LaunchPlan(argv, dict(_QUIET), files, self._dialogue.begin(plan), keep_stdin=True)
 
@@ -156,15 +158,13 @@ class OpencodeDriver:
 
     def _usage_of_turn(self, result: Result | None, told: Told) -> Sequence[Usage | Remember]:
         """Return a report for each call: the harness has numbers for the last one alone."""
-        ids = [f"{told.session}/{told.turn}/{number}" for number in range(told.rounds)]
-        unknown = [Usage(told.model, call_id=id) for id in ids]
-        if result is None or result.usage is None or not ids:
-            return unknown
+        if result is None or result.usage is None:
+            return usage_of_turn(result, told)
         new = None if told.is_loaded else 0.0
         before, self._spent = new if self._spent is None else self._spent, told.cost
         spent = None if before is None or told.cost is None else max(told.cost - before, 0.0)
-        last = counted(result.usage, told, ids[-1], round(spent, 9) if spent else None)
-        return [*unknown[:-1], last, Remember(msgspec.json.encode(Memory(told.cost)))]
+        reports = usage_of_turn(result, told, round(spent, 9) if spent else None)
+        return [*reports, Remember(msgspec.json.encode(Memory(told.cost)))]
 
 
 def _model_of(request: LaunchRequest) -> str:
@@ -179,6 +179,9 @@ def _model_of(request: LaunchRequest) -> str:
             "no model is named, and opencode's own choice may be a provider that nobody named",
             'Write model = "anthropic/claude-sonnet-4-5" under [harness], or give --model.',
         )
+    name, _, id = request.model.partition(":")
+    if id and name in _PROVIDERS:
+        return f"{name}/{id}"
     if "/" in request.model:
         return request.model
     named = [name for name, it in _PROVIDERS.items() if request.env.get(it.key)]
@@ -218,7 +221,9 @@ def _options_of(name: str, env: Mapping[str, str]) -> Mapping[str, str]:
 
 
 def _spent_before(request: LaunchRequest) -> float | None:
-    """Return the harness's own dollars before this attempt; None if nobody knows."""
+    """Return the harness's own dollars before this attempt; None if nobody knows, or it is new."""
+    if request.session is None:
+        return None
     try:
         return msgspec.json.decode(request.memory or b"{}", type=Memory).cost
     except msgspec.DecodeError:

@@ -7,7 +7,8 @@ from collections.abc import Sequence
 import msgspec
 from msgspec import Struct
 
-from capsule_drivers.acp_wire import kind_of
+from capsule_drivers.acp_errors import kind_of
+from capsule_drivers.acp_usage import known
 from capsule_drivers.exits import failure_of
 from capsule_drivers.json_lines import read_block
 from capsule_runtime import (
@@ -129,7 +130,9 @@ class RunLines:
             return [TurnEnd(self._result)]
         if exit.code is not None and self._reason in _STOPPED:
             return [TurnFailed(*_STOPPED[self._reason])]
-        unknown = [Usage(self._model)] if self._is_open else []
+        # Whoever is killed has perhaps asked the model before the first word of an answer.
+        is_asking = exit.code is None and self._reason != "stop"
+        unknown = [Usage(self._model)] if self._is_open or is_asking else []
         return [*unknown, failure_of(exit, kind)]
 
     def _heard(self, line: Line) -> list[Event]:
@@ -168,15 +171,15 @@ class RunLines:
 
     def _usage(self, part: Part) -> Usage:
         used = part.tokens or Tokens()
-        thought = used.reasoning or 0
+        written, thought = known(used.output), known(used.reasoning)
         return Usage(
             self._model,
-            input_tokens=used.input,
-            output_tokens=None if used.output is None else used.output + thought,
-            cache_read_tokens=used.cache.read,
-            cache_write_tokens=used.cache.write,
+            input_tokens=known(used.input),
+            output_tokens=None if written is None else written + (thought or 0),
+            cache_read_tokens=known(used.cache.read),
+            cache_write_tokens=known(used.cache.write),
             # A harness that is told of no reasoning writes 0.
-            reasoning_tokens=used.reasoning or None,
+            reasoning_tokens=thought or None,
             cost_usd=part.cost,
             call_id=part.id,
         )

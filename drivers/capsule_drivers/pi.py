@@ -10,10 +10,11 @@ import msgspec
 from msgspec import Struct
 
 from capsule_drivers.exits import failure_of, last_words
-from capsule_drivers.json_text import decoded, passed_on, unread
+from capsule_drivers.json_text import decoded, unread
+from capsule_drivers.pi_answers import Answers
+from capsule_drivers.pi_endings import ending_by, ending_of
 from capsule_drivers.pi_launch import DESCRIPTION, PiConfig, plan, provider_of
 from capsule_drivers.pi_lines import (
-    STOPPED_BY_PROVIDER,
     AgentEnd,
     AgentStart,
     CompactionEnd,
@@ -25,13 +26,15 @@ from capsule_drivers.pi_lines import (
     Response,
     RetryEnd,
     RetryStart,
+    State,
     ToolEnd,
     ToolStart,
+    TurnStart,
+    TurnStop,
     Update,
     decode_line,
-    shown_result,
-    usage_of,
 )
+from capsule_drivers.pi_tools import ToolsInUse
 from capsule_drivers.reading import json_line, kind_of_error
 from capsule_runtime import (
     Decision,
@@ -47,19 +50,18 @@ from capsule_runtime import (
     Send,
     Session,
     Steered,
-    Text,
     TextDelta,
-    Thinking,
     ThinkingDelta,
-    ToolCall,
-    ToolResult,
     TurnEnd,
     TurnFailed,
     Usage,
 )
 
-_VERDICT = "capsule-verdict"
+_VERDICT, _OVER, _SURELY = "capsule-verdict", "capsule-over", "capsule-surely"
+_LAST = ("stop", "length", "aborted")
+"""Why an answer ended after which no tool is used and nothing tried again."""
 _ANSWER = b'{"type":"message_end","message":{"role":"assistant"'
+_SHORTENED = b'{"type":"compaction_end"'
 _DIALOGS = ("select", "confirm", "input", "editor")
 
 
@@ -71,24 +73,25 @@ class PiDriver:
     def __init__(self) -> None:
         self._session = ""
         self._model = "unknown:unknown"
-        self._told: str = ""
-        """The name of the answer that was told last: pi repeats whole messages."""
-        self._is_answering = False
-        """Whether the model has begun an answer of which nobody said yet what it used."""
-        self._open: dict[str, str] = {}
-        """Tools that were called and gave nothing yet: id to name."""
+        self._failures: set[float | str] = set()
+        """The moments of answers that were errors, and have been judged."""
+        self._tools = ToolsInUse()
+        self._answers = Answers(self._tools)
         self._steers: list[tuple[str, str]] = []
         """Words that pi was steered with and does not have yet, each with its id."""
-        self._failed: TurnFailed | None = None
+        self._failed: TurnEnd | TurnFailed | None = None
         """How the turn failed, unless pi tries again."""
-        self._compactions = 0
-        self._writes_for_an_hour = False
+        self._is_over = False
+        self._last: PiMessage | None = None
+        """The answer after which pi has nothing to do, unless it begins another turn."""
+        self._compactions: list[object] = []
+        """What came of each time that the conversation was shortened."""
 
     def describe(self) -> Description:
         return DESCRIPTION
 
     def launch(self, request: LaunchRequest) -> LaunchPlan:
-        self._writes_for_an_hour = request.env.get("PI_CACHE_RETENTION") == "long"
+        self._answers.writes_for_an_hour = request.env.get("PI_CACHE_RETENTION") == "long"
         state = {"id": "capsule-state", "type": "get_state"}
         prompt = {"id": "capsule-task", "type": "prompt", "message": request.message.text}
         stdin = json_line(state) + json_line(prompt)
@@ -100,10 +103,12 @@ class PiDriver:
             if not line or line.isspace():
                 continue
             try:
-                said += self._read(decoded(line, decode_line))
+                said += self._ending_once(self._read(decoded(line, decode_line)))
             except (msgspec.DecodeError, RecursionError, UnicodeDecodeError) as exc:
                 said.append(unread(line, exc))
                 if line.startswith(_ANSWER):  # unknown is not free
+                    said += self._answers.broken_off(self._model) or [Usage(self._model)]
+                elif line.startswith(_SHORTENED):
                     said.append(Usage(self._model))
         return said
 
@@ -130,23 +135,25 @@ class PiDriver:
 
     def _read(self, line: Line) -> Sequence[Said]:
         match line:
-            case Update(change):
-                self._is_answering = True
+            case Update(change, answer):
+                self._answers.begin(answer)
                 if change.type == "text_delta":
                     return [TextDelta(change.delta)]
                 return [ThinkingDelta(change.delta)] if change.type == "thinking_delta" else ()
             case MessageEnd(message):
                 return self._message(message)
-            case ToolStart(id, name, args):
-                return () if id in self._open else self._called(id, name, args, None)
-            case ToolEnd(id, name, result, is_error):
-                self._open.pop(id, None)
-                content = passed_on(shown_result(result))
-                return [ToolResult(id, name, content, is_error)]
+            case ToolStart():
+                return self._tools.started(line)
+            case ToolEnd():
+                return self._tools.gave(line)
             case AgentStart():
                 self._failed = None
-            case AgentEnd(messages):
-                return self._agent_ended(messages)
+            case TurnStart():
+                self._last = None
+            case TurnStop(message):
+                return self._turn_stopped(message)
+            case AgentEnd():
+                return self._agent_ended(line)
             case RetryStart() | RetryEnd() | CompactionEnd():
                 return self._tried_again(line)
             case Response():
@@ -162,20 +169,28 @@ class PiDriver:
     def _message(self, message: PiMessage) -> Sequence[Said]:
         if message.role == "user":
             return self._taken(message.text) if self._steers else ()
-        if message.role != "assistant" or message.name == self._told:
+        if message.role != "assistant":
             return ()
-        self._is_answering = False
-        blocks, name = message.blocks, message.name
-        self._told, self._model = name, message.model_name
-        said: list[Said] = []
-        for block in blocks:
-            if block.type == "text" and block.text:
-                said.append(Text(block.text, name))
-            elif block.type == "thinking" and block.thinking:
-                said.append(Thinking(block.thinking, name))
-            elif block.type == "toolCall":
-                said += self._called(block.id, block.name, block.arguments, name)
-        return [*said, *usage_of(message, writes_for_an_hour=self._writes_for_an_hour)]
+        self._model = message.model_name
+        return self._answers.tell(message)
+
+    def _turn_stopped(self, message: PiMessage) -> Sequence[Said]:
+        if message.role != "assistant":
+            return ()
+        used = self._answers.count(message)
+        if message.stop_reason not in _LAST:
+            return used
+        # What says that this was the last turn repeats all of them, and may be too long to be read.
+        self._last = message
+        return [*used, Send(json_line({"id": _OVER, "type": "get_state"}))]
+
+    def _is_idle(self, id: str, state: State) -> Sequence[Said]:
+        """End the turn if pi waits, and nothing else says so. Its lines may be late: ask twice."""
+        if self._last is None or self._is_over or state.is_streaming or state.is_compacting:
+            return ()
+        if id == _OVER:
+            return [Send(json_line({"id": _SURELY, "type": "get_state"}))]
+        return [*self._cut_off(), ending_by(self._last).told]
 
     def _taken(self, text: str) -> Sequence[Said]:
         for steer in self._steers:
@@ -184,30 +199,17 @@ class PiDriver:
                 return [Steered(steer[1])]
         return ()
 
-    def _called(self, id: str, name: str, input: object, answer: str | None) -> Sequence[Said]:
-        self._open[id] = name
-        return [ToolCall(id, name, passed_on(input), answer)]
-
-    def _agent_ended(self, messages: Sequence[PiMessage]) -> Sequence[Said]:
-        last = next((one for one in reversed(messages) if one.role == "assistant"), None)
-        closed = self._cut_off()
-        if last is None:
-            failed = TurnFailed(FailureKind.INDETERMINATE, "pi ended without an answer")
-            return [*closed, failed]
-        match last.stop_reason:
-            case "stop":
-                return [*closed, TurnEnd(last.text)]
-            case "error":
-                # Whether pi tries again comes before the answer to this.
-                self._failed = _failure(last)
-                return [*closed, Send(json_line({"id": _VERDICT, "type": "get_state"}))]
-            case "length":
-                kind, how = FailureKind.TRUNCATED, "the answer was cut off at its longest"
-            case "aborted":
-                kind, how = FailureKind.OTHER, "the turn was interrupted"
-            case reason:
-                kind, how = FailureKind.INDETERMINATE, f"pi ended with {reason or 'no reason'}"
-        return [*closed, TurnFailed(kind, how)]
+    def _agent_ended(self, end: AgentEnd) -> Sequence[Said]:
+        closed, ending = self._cut_off(), ending_of(end)
+        if not ending.may_be_tried_again:
+            return [*closed, ending.told]
+        if ending.answer in self._failures:
+            return closed
+        if ending.answer is not None:
+            self._failures.add(ending.answer)
+        self._failed = ending.told
+        # Whether pi tries again comes before the answer to this.
+        return [*closed, Send(json_line({"id": _VERDICT, "type": "get_state"}))]
 
     def _tried_again(self, line: RetryStart | RetryEnd | CompactionEnd) -> Sequence[Said]:
         match line:
@@ -222,9 +224,11 @@ class PiDriver:
                 self._failed = None
                 return [*self._cut_off(), failed]
             case CompactionEnd(will_retry, result):
-                self._compactions += result is not None
-                call = f"compaction-{self._compactions}"
-                used = [Usage(self._model, call_id=call)] if result is not None else []
+                used = list[Said]()
+                if result is not None and result not in self._compactions:
+                    self._compactions.append(result)
+                    call = f"compaction-{len(self._compactions)}"
+                    used.append(Usage(self._model, call_id=call))
                 if will_retry:
                     self._failed = None
                 return [*used, *self._verdict()]
@@ -238,6 +242,8 @@ class PiDriver:
         if response.command != "get_state":
             return ()
         state = response.state
+        if response.id in (_OVER, _SURELY):
+            return self._is_idle(response.id, state)
         if response.id == _VERDICT:
             return () if state.is_compacting else self._verdict()
         model = f"{state.model.provider}:{state.model.id}" if state.model else None
@@ -263,15 +269,11 @@ class PiDriver:
 
     def _cut_off(self) -> list[Event]:
         """Close the answer and the calls that are open: nothing more comes of them."""
-        said: list[Event] = [Usage(self._model)] if self._is_answering else []
-        said += [ToolResult(i, name, "interrupted", True) for i, name in self._open.items()]
-        self._is_answering = False
-        self._open.clear()
-        return said
+        return [*self._answers.broken_off(self._model), *self._tools.cut_off()]
 
-
-def _failure(message: PiMessage) -> TurnFailed:
-    if message.error_message == STOPPED_BY_PROVIDER:
-        return TurnFailed(FailureKind.DECLINED, "the model declined, or its provider's filter did")
-    why = message.error_message or "pi ended with an error that it does not tell"
-    return TurnFailed(kind_of_error(why), why)
+    def _ending_once(self, said: Sequence[Said]) -> Sequence[Said]:
+        """Leave out an end of a turn that is over."""
+        if not said or not isinstance(said[-1], TurnEnd | TurnFailed):
+            return said
+        was_over, self._is_over = self._is_over, True
+        return said[:-1] if was_over else said

@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import cast
 
 import msgspec
 from msgspec import Struct
-
-from capsule_runtime import Usage
 
 Whole = int | None
 STOPPED_BY_PROVIDER = "An unknown error occurred"
@@ -42,23 +39,40 @@ class Block(Struct, frozen=True):
     arguments: object = None
 
 
-class PiMessage(Struct, frozen=True, rename="camel"):
-    """A message of the conversation, of whatever role."""
+class Stamp(Struct, frozen=True, rename="camel"):
+    """What tells a message from all others."""
 
-    role: str = ""
-    content: msgspec.Raw = msgspec.Raw(b"[]")
     provider: str = ""
-    model: str = ""
-    usage: Spent | None = None
-    stop_reason: str = ""
-    error_message: str = ""
     response_id: str = ""
     timestamp: int | float | None = None
 
     @property
-    def name(self) -> str:
-        """Return what names this answer of the model, also when it is told twice."""
-        return self.response_id or f"{self.provider}-{self.timestamp}"
+    def moment(self) -> float | str | None:
+        """Return what is the same each time that the message is told, and of no other's."""
+        return self.response_id or None if self.timestamp is None else self.timestamp
+
+    @property
+    def name(self) -> str | None:
+        """Return what the provider names the answer, else what we do."""
+        return self.response_id or self.own_name
+
+    @property
+    def own_name(self) -> str | None:
+        """Return a name that no other answer has."""
+        if self.timestamp is None:
+            return None
+        return f"{self.response_id or self.provider}-{self.timestamp}"
+
+
+class PiMessage(Stamp, frozen=True, rename="camel"):
+    """A message of the conversation, of whatever role."""
+
+    role: str = ""
+    content: msgspec.Raw = msgspec.Raw(b"[]")
+    model: str = ""
+    usage: Spent | None = None
+    stop_reason: str = ""
+    error_message: str = ""
 
     @property
     def model_name(self) -> str:
@@ -87,7 +101,7 @@ class PiMessage(Struct, frozen=True, rename="camel"):
 
 
 class Change(Struct, frozen=True, gc=False):
-    """What a `message_update` adds. The message so far, which it repeats, is skipped."""
+    """What a `message_update` adds."""
 
     type: str = ""
     delta: str = ""
@@ -103,6 +117,7 @@ class State(Struct, frozen=True, rename="camel"):
 
     session_id: str = ""
     model: Model | None = None
+    is_streaming: bool = True
     is_compacting: bool = False
 
 
@@ -112,6 +127,8 @@ class PiSession(Struct, frozen=True, tag="session", gc=False):
 
 class Update(Struct, frozen=True, tag="message_update", rename="camel"):
     assistant_message_event: Change = Change()
+    message: msgspec.Raw = msgspec.Raw(b"{}")
+    """The message so far; nothing is read of it once it is known which it is."""
 
 
 class MessageEnd(Struct, frozen=True, tag="message_end"):
@@ -135,7 +152,7 @@ class AgentStart(Struct, frozen=True, tag="agent_start", gc=False): ...
 
 
 class AgentEnd(Struct, frozen=True, tag="agent_end"):
-    messages: list[PiMessage] = []
+    messages: list[msgspec.Raw] = []
 
 
 class RetryStart(Struct, frozen=True, tag="auto_retry_start", rename="camel", gc=False):
@@ -180,7 +197,8 @@ class Dialog(Struct, frozen=True, tag="extension_ui_request", gc=False):
 class TurnStart(Struct, frozen=True, tag="turn_start", gc=False): ...
 
 
-class TurnStop(Struct, frozen=True, tag="turn_end", gc=False): ...
+class TurnStop(Struct, frozen=True, tag="turn_end"):
+    message: PiMessage = PiMessage()
 
 
 class MessageStart(Struct, frozen=True, tag="message_start", gc=False): ...
@@ -218,6 +236,8 @@ Line = (
 """Every line that is known."""
 
 decode_line = msgspec.json.Decoder(Line).decode
+decode_stamp = msgspec.json.Decoder(Stamp).decode
+decode_message = msgspec.json.Decoder(PiMessage).decode
 _blocks = msgspec.json.Decoder(list[Block])
 
 
@@ -236,30 +256,3 @@ def shown_result(result: object) -> object:
             return cast("object", content)
         texts.append(text)
     return "".join(texts)
-
-
-def usage_of(message: PiMessage, *, writes_for_an_hour: bool) -> Iterator[Usage]:
-    """Yield what an answer used. What pi saw before one broke off is not the whole.
-
-    Raises:
-        msgspec.DecodeError: the answer cannot be read.
-    """
-    spent, is_whole = message.usage, message.stop_reason not in ("error", "aborted")
-    is_whole = is_whole or message.error_message == STOPPED_BY_PROVIDER
-    if spent is None or not (is_whole or spent.input or spent.cacheRead):
-        # Nothing was counted: free if there was no answer, else nobody knows.
-        if is_whole or message.blocks:
-            yield Usage(message.model_name, call_id=message.name)
-        return
-    cost = spent.cost.total if spent.cost and is_whole else None
-    yield Usage(
-        message.model_name,
-        spent.input,
-        spent.output if is_whole else None,
-        spent.cacheRead,
-        spent.cacheWrite,
-        # pi asks for an hour only when it was told so.
-        None if writes_for_an_hour or spent.cacheWrite is None else 0,
-        cost_usd=cost or None,  # a model without a price costs nothing only in its own books
-        call_id=message.name,
-    )

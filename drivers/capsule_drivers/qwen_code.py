@@ -1,8 +1,4 @@
-"""Qwen Code, in its two-way stream-json. See drivers/README.md.
-
-Words that it is steered with wait until its turn is over and open a turn of their own. So the end
-of a turn ends the run only if no words wait.
-"""
+"""Qwen Code, in its two-way stream-json. See drivers/README.md."""
 
 from __future__ import annotations
 
@@ -13,13 +9,11 @@ from typing import ClassVar
 import msgspec
 from msgspec import Struct
 
-from capsule_drivers.exits import failure_of, last_words
 from capsule_drivers.json_text import decoded, passed_on, unread
+from capsule_drivers.lines_heard import LinesHeard
 from capsule_drivers.qwen_launch import DESCRIPTION, QwenCodeConfig, plan, provider_and_model
 from capsule_drivers.qwen_lines import (
-    Answer as Spoken,
-)
-from capsule_drivers.qwen_lines import (
+    Again,
     AssistantLine,
     Block,
     ControlRequest,
@@ -33,14 +27,17 @@ from capsule_drivers.qwen_lines import (
     UserLine,
     decode_line,
 )
+from capsule_drivers.qwen_lines import (
+    Answer as Spoken,
+)
+from capsule_drivers.qwen_turns import Turns, prompt, retrying
 from capsule_drivers.qwen_usage import SessionUsage
-from capsule_drivers.reading import json_line, kind_of_error
+from capsule_drivers.reading import json_line
 from capsule_runtime import (
     Decision,
     Description,
     Event,
     Exit,
-    FailureKind,
     LaunchPlan,
     LaunchRequest,
     Note,
@@ -49,23 +46,19 @@ from capsule_runtime import (
     Said,
     Send,
     Session,
-    Steered,
     Text,
     TextDelta,
     Thinking,
     ThinkingDelta,
     ToolCall,
     ToolResult,
-    TurnEnd,
-    TurnFailed,
     Usage,
 )
 
 _API_ERROR = "[API Error"
 """How it begins what it says in the model's place."""
-_CANCELLED = "Operation cancelled."
-_TOO_MANY_TURNS = 53
 _ANSWER = b'{"type":"assistant"'
+_RESULT = b'{"type":"result"'
 
 
 class QwenCodeDriver:
@@ -77,7 +70,7 @@ class QwenCodeDriver:
         self._provider = "openai"
         self._model = "unknown:unknown"
         self._session = ""
-        self._is_session_told = False
+        self._heard = LinesHeard()
         self._usage = SessionUsage()
         self._answer = ""
         """The name of the model answer that is being written."""
@@ -85,10 +78,8 @@ class QwenCodeDriver:
         """Whether that answer has anything, of which nobody said yet what it used."""
         self._open: dict[str, str] = {}
         """Tools that were called and gave nothing yet: id to name."""
-        self._waiting: list[str] = []
-        """The ids of words that it was steered with and has not begun to answer."""
+        self._turns = Turns()
         self._questions: set[str] = set()
-        self._is_interrupted = False
 
     def describe(self) -> Description:
         return DESCRIPTION
@@ -99,7 +90,7 @@ class QwenCodeDriver:
             self._usage.resume(request.session, request.memory)
         begin = {"subtype": "initialize"}
         hello = {"type": "control_request", "request_id": "capsule-begin", "request": begin}
-        stdin = json_line(hello) + _prompt(request.message.text)
+        stdin = json_line(hello) + prompt(request.message.text)
         return replace(plan(request, model), stdin=stdin)
 
     def receive(self, lines: bytes) -> Sequence[Said]:
@@ -108,23 +99,24 @@ class QwenCodeDriver:
             if not line or line.isspace():
                 continue
             try:
-                said += self._read(decoded(line, decode_line))
+                found = decoded(line, decode_line)
             except (msgspec.DecodeError, RecursionError, UnicodeDecodeError) as exc:
-                said.append(unread(line, exc))
-                if line.startswith(_ANSWER):  # unknown is not free
-                    said.append(Usage(self._model))
+                said += [unread(line, exc), *self._hidden_in(line)]
+            else:
+                if self._is_new(found):
+                    said += self._read(found)
         return said
 
     def interrupt(self) -> Send | None:
-        self._is_interrupted = True
+        self._turns.stop()
         stop = {"subtype": "interrupt"}
         return Send(
             json_line({"type": "control_request", "request_id": "capsule-stop", "request": stop})
         )
 
     def steer(self, id: str, text: str) -> Send | None:
-        self._waiting.append(id)
-        return Send(_prompt(text))
+        self._turns.wait_for(id, text)
+        return Send(b"")
 
     def answer(self, id: str, decision: Decision) -> Send | None:
         if id not in self._questions:
@@ -137,25 +129,46 @@ class QwenCodeDriver:
         return Send(json_line({"type": "control_response", "response": response}))
 
     def ended(self, exit: Exit) -> Sequence[Event]:
-        said, last = exit.stderr_tail.decode("utf-8", "replace"), last_words(exit)
-        if "No saved session found" in said:
-            failed = TurnFailed(FailureKind.SESSION_GONE, last)
-        elif exit.code == _TOO_MANY_TURNS:
-            failed = TurnFailed(FailureKind.MAX_TURNS, last or "it took as many turns as it may")
-        else:
-            failed = failure_of(exit)
-        return [*self._unfinished(), *self._cut_off(), failed]
+        owed = self._usage.owed(self._model)
+        return [*self._unfinished(), *owed, *self._cut_off(), self._turns.left(exit)]
+
+    def _is_new(self, line: Line) -> bool:
+        match line:
+            case StreamEvent() | UserLine() | Result():
+                name = line.uuid or ""
+            case SystemLine():  # `init` has the same name in each turn
+                name = "" if line.subtype == "init" else line.uuid or ""
+            case AssistantLine():
+                name = line.uuid or line.message.id
+            case ControlRequest(id):
+                name = f"request {id}"
+            case _:
+                return True
+        return not name or self._heard.is_new(name)
+
+    def _hidden_in(self, line: bytes) -> Sequence[Said]:
+        """Return what a *line* that nobody can read may have hidden. Unknown is not free."""
+        if line.startswith(_ANSWER):
+            return [Usage(self._model)]
+        if line.startswith(_RESULT):
+            self._usage.miss_total()
+            return self._turns.next_words()
+        return ()
 
     def _read(self, line: Line) -> Sequence[Said]:
         match line:
             case StreamEvent(event, parent):
                 return () if parent else self._streamed(event)
-            case AssistantLine(message, parent):
-                return self._spoken(message, is_main=not parent)
+            case AssistantLine(message, parent) if parent:
+                return self._spoken(message, is_main=False)
+            case AssistantLine(message, _, session):
+                return [*self._begun(session, message.model), *self._spoken(message, is_main=True)]
             case UserLine(message, parent):
                 return () if parent else self._results(message.blocks)
             case SystemLine("init", session, model):
                 return self._begun(session, model)
+            case SystemLine("retry", data=Again() as again):
+                return [*self._unfinished(), *retrying(again)]
             case Result():
                 return self._turn_ended(line)
             case ControlRequest(id, request):
@@ -166,12 +179,12 @@ class QwenCodeDriver:
                 return ()
 
     def _begun(self, session: str, model: str) -> Sequence[Said]:
-        """Take note of a turn that begins. The second one is that of the words that waited."""
-        self._model = f"{self._provider}:{model or 'unknown'}"
-        if not self._is_session_told:
-            self._is_session_told, self._session = True, session
-            return [Session(session, self._model), *self._usage.memory(session)]
-        return [Steered(self._waiting.pop(0))] if self._waiting else ()
+        """Take note of a turn that is under way, of which the beginning may be lost."""
+        taken = self._turns.taken()
+        if not session or self._session:
+            return taken
+        self._session, self._model = session, f"{self._provider}:{model or 'unknown'}"
+        return [Session(session, self._model), *self._usage.memory(session), *taken]
 
     def _streamed(self, event: ModelEvent) -> Sequence[Said]:
         if event.delta is not None:
@@ -181,7 +194,8 @@ class QwenCodeDriver:
             return [ThinkingDelta(event.delta.thinking)] if event.delta.thinking else ()
         if event.type == "message_start" and event.message is not None:
             self._answer, self._has_words = event.message.id, True
-        elif event.type == "message_stop":
+            return self._turns.taken()
+        if event.type == "message_stop":
             return self._unfinished()
         return ()
 
@@ -193,10 +207,12 @@ class QwenCodeDriver:
         for block in message.blocks if is_main else ():
             said += self._block(block)
         if (used := message.usage) is not None and used.is_anything:
-            said += self._usage.call(self._model, message.id, used)
+            # A sub-agent may have a model of its own, and so has a fallback.
+            model = f"{self._provider}:{message.model}" if message.model else self._model
+            said += self._usage.call(model, message.id, used)
             said += self._usage.memory(self._session)
             if is_main:
-                self._answer, self._has_words = self._answer, False
+                self._has_words = False
         return said
 
     def _block(self, block: Block) -> Sequence[Said]:
@@ -234,14 +250,12 @@ class QwenCodeDriver:
         return list(self._usage.unknown(self._model, answer)) if answer and has_words else ()
 
     def _turn_ended(self, result: Result) -> Sequence[Said]:
-        said: list[Said] = [*self._unfinished(), *self._cut_off()]
+        said: list[Said] = [*self._turns.taken(), *self._unfinished(), *self._cut_off()]
         said += self._usage.total(self._model, result.usage or Tokens())
         said += self._usage.memory(self._session)
-        end = _end_of(result)
-        if self._waiting and not self._is_interrupted:
-            how = end.message if isinstance(end, TurnFailed) else "done"
-            return [*said, Note(f"a turn ended ({how}); words that waited are answered next")]
-        return [*said, end]
+        if not self._turns.has_next:
+            said += self._usage.owed(self._model)
+        return [*said, *self._turns.ended(result)]
 
     def _asked(self, id: str, subtype: str, tool: str, input: object) -> Sequence[Said]:
         if subtype == "can_use_tool":
@@ -256,19 +270,3 @@ class QwenCodeDriver:
         closed = [ToolResult(i, name, "interrupted", True) for i, name in self._open.items()]
         self._open.clear()
         return closed
-
-
-def _end_of(result: Result) -> TurnEnd | TurnFailed:
-    if not result.is_error:
-        return TurnEnd(result.result or "")
-    why = result.error.message if result.error else result.result or result.subtype
-    if why == _CANCELLED:
-        return TurnFailed(FailureKind.OTHER, "the turn was interrupted")
-    return TurnFailed(kind_of_error(why), why)
-
-
-def _prompt(text: str) -> bytes:
-    message = {"role": "user", "content": text}
-    return json_line(
-        {"type": "user", "session_id": "", "message": message, "parent_tool_use_id": None}
-    )

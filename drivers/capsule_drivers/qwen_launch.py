@@ -15,6 +15,8 @@ _KEYS = {
     "gemini": "GEMINI_API_KEY",
 }
 """How it may sign in, and the variable that holds the key."""
+_DELAYS = {"retryInitialDelayMs": 1000, "retryMaxDelayMs": 10_000}
+"""Else it waits for minutes before it tries a call again."""
 _PROVIDERS = {"openai": "openai", "anthropic": "anthropic", "gemini": "google"}
 
 DESCRIPTION = Description(
@@ -42,8 +44,8 @@ class QwenCodeConfig(Struct, frozen=True, forbid_unknown_fields=True):
     """Whether its tools run as they like, or each asks first."""
     max_turns: Annotated[int, Meta(ge=1)] | None = None
     """How many answers of the model one task may take."""
-    retries: Annotated[int, Meta(ge=0)] = 2
-    """How often it tries a call again, without a word."""
+    retries: Annotated[int, Meta(ge=0)] = 0
+    """How often it tries a call again that it gave up after its own seven tries."""
 
 
 def auth_of(request: LaunchRequest) -> str:
@@ -99,5 +101,5 @@ def _settings(auth: str, config: QwenCodeConfig) -> dict[str, object]:
         "security": {"auth": {"selectedType": auth}},
         # A call of the model after each answer, which nobody asked for.
         "memory": {"enableManagedAutoMemory": False, "enableManagedAutoDream": False},
-        "model": {"generationConfig": {"maxRetries": config.retries}},
+        "model": {"generationConfig": {"maxRetries": config.retries, **_DELAYS}},
     }

@@ -5,23 +5,28 @@ from __future__ import annotations
 import msgspec
 from msgspec import Struct
 
-Whole = int | None
+from capsule_drivers.token_counts import count_of
+
+Number = object
+"""A count as it was written, which may be none: a bad one must not cost the line it stands in."""
 
 
 class Tokens(Struct, frozen=True, gc=False):
     """What calls used. Cached input is counted inside `input_tokens`."""
 
-    input_tokens: Whole = None
-    output_tokens: Whole = None
-    cache_read_input_tokens: Whole = None
-    total_tokens: Whole = None
+    input_tokens: Number = None
+    output_tokens: Number = None
+    cache_read_input_tokens: Number = None
+    total_tokens: Number = None
 
     @property
     def whole_output(self) -> int | None:
         """Return the output with the thoughts, which Google's API counts outside, in the total."""
-        if self.output_tokens is None or self.total_tokens is None:
-            return self.output_tokens
-        return max(self.output_tokens, self.total_tokens - (self.input_tokens or 0))
+        output, total = count_of(self.output_tokens), count_of(self.total_tokens)
+        whole = count_of(self.input_tokens)
+        if output is None or total is None or whole is None:
+            return output
+        return max(output, total - whole)
 
     @property
     def is_anything(self) -> bool:
@@ -74,22 +79,39 @@ class ModelEvent(Struct, frozen=True):
 class StreamEvent(Struct, frozen=True, tag="stream_event"):
     event: ModelEvent = ModelEvent()
     parent_tool_use_id: str | None = None
+    uuid: str | None = None
 
 
 class AssistantLine(Struct, frozen=True, tag="assistant"):
     message: Answer = Answer()
     parent_tool_use_id: str | None = None
+    session_id: str = ""
+    uuid: str | None = None
 
 
 class UserLine(Struct, frozen=True, tag="user"):
     message: Answer = Answer()
     parent_tool_use_id: str | None = None
+    uuid: str | None = None
 
 
-class SystemLine(Struct, frozen=True, tag="system", gc=False):
+class Again(Struct, frozen=True, rename="camel"):
+    """A call of the model that is tried again."""
+
+    reason: object = None
+    attempt: Number = None
+    max_retries: Number = None
+    delay_ms: Number = None
+
+
+class SystemLine(Struct, frozen=True, tag="system"):
+    """News of the harness. The `uuid` of `init` is that of the session, the same in each turn."""
+
     subtype: str = ""
     session_id: str = ""
     model: str = ""
+    data: Again | None = None
+    uuid: str | None = None
 
 
 class Trouble(Struct, frozen=True, gc=False):
@@ -104,6 +126,7 @@ class Result(Struct, frozen=True, tag="result"):
     result: str | None = None
     usage: Tokens | None = None
     error: Trouble | None = None
+    uuid: str | None = None
 
 
 class Question(Struct, frozen=True):

@@ -12,26 +12,29 @@ from msgspec import UNSET, Struct, UnsetType
 
 from capsule_drivers.json_text import decoded
 
+Number = object
+"""A count as it was written, which may be none: a bad one must not cost the line it stands in."""
+
 
 class Hour(Struct, frozen=True, gc=False):
     """How long what was written to the cache is kept."""
 
-    ephemeral_1h_input_tokens: int | None = None
+    ephemeral_1h_input_tokens: Number = None
 
 
 class Details(Struct, frozen=True, gc=False):
     """What the output was made of."""
 
-    thinking_tokens: int | None = None
+    thinking_tokens: Number = None
 
 
 class Tokens(Struct, frozen=True, gc=False):
     """What an answer used: cached input stands beside `input_tokens`."""
 
-    input_tokens: int | None = None
-    output_tokens: int | None = None
-    cache_creation_input_tokens: int | None = None
-    cache_read_input_tokens: int | None = None
+    input_tokens: Number = None
+    output_tokens: Number = None
+    cache_creation_input_tokens: Number = None
+    cache_read_input_tokens: Number = None
     cache_creation: Hour | None = None
     output_tokens_details: Details | None = None
 
@@ -102,6 +105,7 @@ class StreamEvent(Struct, frozen=True, tag="stream_event"):
     event: ApiEvent
     parent_tool_use_id: str | None = None
     api_message_id: str | None = None
+    uuid: str | None = None
 
 
 class AssistantLine(Struct, frozen=True, tag="assistant"):
@@ -110,6 +114,9 @@ class AssistantLine(Struct, frozen=True, tag="assistant"):
     message: Answer = Answer()
     parent_tool_use_id: str | None = None
     error: str | None = None
+    session_id: str | None = None
+    taken: list[str] | None = msgspec.field(name="user_message_uuids", default=None)
+    uuid: str | None = None
 
 
 class UserLine(Struct, frozen=True, tag="user"):
@@ -134,6 +141,8 @@ class SystemLine(Struct, frozen=True, tag="system"):
     error_status: int | None = None
     error: str | None = None
     content: object = None
+    taken: list[str] | None = msgspec.field(name="user_message_uuids", default=None)
+    uuid: str | None = None
 
 
 class Asking(Struct, frozen=True):
@@ -149,6 +158,7 @@ class ControlRequest(Struct, frozen=True, tag="control_request"):
 
     request_id: str = ""
     request: Asking = Asking()
+    uuid: str | None = None
 
 
 class Told(Struct, frozen=True):
@@ -161,19 +171,20 @@ class ControlResponse(Struct, frozen=True, tag="control_response"):
     """The answer to a question of ours, or an echo of one we gave."""
 
     response: Told = Told()
+    uuid: str | None = None
 
 
 class ModelUsage(Struct, frozen=True, rename="camel", gc=False):
     """What one model used in a turn, hidden calls and sub-agents included."""
 
-    input_tokens: int | None = None
-    output_tokens: int | None = None
-    cache_read_input_tokens: int | None = None
-    cache_creation_input_tokens: int | None = None
-    cache_creation_ephemeral_1h_input_tokens: int | None = msgspec.field(
+    input_tokens: Number = None
+    output_tokens: Number = None
+    cache_read_input_tokens: Number = None
+    cache_creation_input_tokens: Number = None
+    cache_creation_ephemeral_1h_input_tokens: Number = msgspec.field(
         name="cacheCreationEphemeral1hInputTokens", default=None
     )
-    cost_usd: float | None = msgspec.field(name="costUSD", default=None)
+    cost_usd: Number = msgspec.field(name="costUSD", default=None)
 
 
 class Result(Struct, frozen=True, tag="result"):
@@ -192,22 +203,34 @@ class Result(Struct, frozen=True, tag="result"):
     since: Mapping[str, ModelUsage] | None = msgspec.field(
         name="model_usage_since_last_result", default=None
     )
+    taken: list[str] | None = msgspec.field(name="user_message_uuids", default=None)
     uuid: str | None = None
 
 
-class Lifecycle(Struct, frozen=True, tag="command_lifecycle", gc=False): ...
+class _Nothing(Struct, frozen=True, gc=False):
+    """A line that tells nothing here; `uuid` is the name that nearly every line has."""
+
+    uuid: str | None = None
 
 
-class KeepAlive(Struct, frozen=True, tag="keep_alive", gc=False): ...
+class Lifecycle(Struct, frozen=True, tag="command_lifecycle", gc=False):
+    """What became of the words with an id of ours."""
+
+    command_uuid: str = ""
+    state: str = ""
+    uuid: str | None = None
 
 
-class ToolProgress(Struct, frozen=True, tag="tool_progress", gc=False): ...
+class KeepAlive(_Nothing, frozen=True, tag="keep_alive", gc=False): ...
 
 
-class RateLimit(Struct, frozen=True, tag="rate_limit_event", gc=False): ...
+class ToolProgress(_Nothing, frozen=True, tag="tool_progress", gc=False): ...
 
 
-class ControlCancel(Struct, frozen=True, tag="control_cancel_request", gc=False): ...
+class RateLimit(_Nothing, frozen=True, tag="rate_limit_event", gc=False): ...
+
+
+class ControlCancel(_Nothing, frozen=True, tag="control_cancel_request", gc=False): ...
 
 
 Line = (

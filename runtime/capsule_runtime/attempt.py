@@ -27,6 +27,7 @@ from capsule_runtime.core.states import State
 from capsule_runtime.core.units import show_size
 from capsule_runtime.deadline_watch import DeadlineWatch
 from capsule_runtime.deciding import Decider
+from capsule_runtime.doorkeeping import Doorkeeper
 from capsule_runtime.errors import HarnessError, HostError
 from capsule_runtime.guarded import GuardedDriver
 from capsule_runtime.host.capsule import Launch
@@ -69,6 +70,7 @@ class Attempt:
         self._watch = DeadlineWatch(run, self._decider, host.clock, self._limits, self.ask_stop)
         self._hands.watch = self._watch
         self._resources: RunResources | None = None
+        self._doorkeeper: Doorkeeper | None = None
         self._places: tuple[str, ...] = ()
         self._begun = anyio.Event()
 
@@ -109,6 +111,8 @@ class Attempt:
             await self._not_run(Reason.INTERRUPTED, "")
         finally:
             self._begun.set()
+            if self._doorkeeper is not None:
+                self._doorkeeper.close()
 
     async def _announce(self, launching: Launching) -> None:
         await self._decider.decide(lambda moment: self._run.record(launching.started, moment))
@@ -160,12 +164,21 @@ class Attempt:
                 stdio.stdin.end()
             try:
                 if launch.walls is not None:
+                    self._doorkeeper = self._doors(launch.walls, tree)
                     await self._contained(launch.walls, tree, moment)
                 await self._decider.perform(self._run.launched(tree.pid, moment))
             except BaseException:
                 await bury(tree, self._decider.trouble)
                 raise
             return tree
+
+    def _doors(self, walls: WallPlan, tree: Tree) -> Doorkeeper | None:
+        if not tree.handed:
+            return None
+        try:
+            return Doorkeeper(self._host, self._run, self._decider, walls, tree.handed)
+        except OSError as exc:
+            raise HostError("E-HOST-034", f"the doors of the run cannot be served: {exc}") from exc
 
     async def _contained(self, walls: WallPlan, tree: Tree, moment: Moment) -> None:
         """Record the walls that *tree* is behind, and watch what it uses."""
@@ -185,6 +198,8 @@ class Attempt:
             async with anyio.create_task_group() as tasks:
                 stdio.stdin.serve(tasks.start_soon)
                 tasks.start_soon(self._watch.run)
+                if self._doorkeeper is not None:
+                    tasks.start_soon(self._doorkeeper.serve)
                 if self._resources is not None:
                     self._host.resources.add(self._resources, tasks.start_soon)
                 drained = self._read_outputs(tasks, stdio, stderr)
@@ -196,6 +211,8 @@ class Attempt:
                 # What was decided is also done: nobody is cancelled between the two.
                 async with self._decider.turn:
                     tasks.cancel_scope.cancel()
+            if self._doorkeeper is not None:
+                await self._doorkeeper.finish()
             self._log.check()
         except BaseException:
             await bury(tree, self._decider.trouble)

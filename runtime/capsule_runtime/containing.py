@@ -11,9 +11,11 @@ from pathlib import Path
 
 from msgspec.structs import replace as struct_replace
 
+from capsule_runtime.core.doors import DoorPlan
 from capsule_runtime.core.grants import Grants, Tier, is_beneath
 from capsule_runtime.core.namespaces import Namespaces
 from capsule_runtime.core.sandbox_plan import WallPlan, plan_walls
+from capsule_runtime.core.scoped_walls import SCOPED, Scoping, plan_scoped
 from capsule_runtime.core.seal import STUB_FILES
 from capsule_runtime.core.sealed_walls import SEALED, Sealing, plan_sealed
 from capsule_runtime.core.seccomp import build_filter
@@ -25,6 +27,8 @@ from capsule_runtime.host import namespaces
 from capsule_runtime.host.capsule import Capsule, Launch, Places
 from capsule_runtime.host.ground import ground_of
 from capsule_runtime.host.machine import find_machine
+from capsule_runtime.host.run_users import run_users
+from capsule_runtime.host.scoping import find_scopes
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,6 +37,7 @@ class Shell:
 
     tier: Tier
     sealing: Sealing | None = None
+    scoping: Scoping | None = None
 
     def seen(self, places: Places) -> Places:
         """Return *places* as the harness sees them."""
@@ -47,15 +52,43 @@ class Shell:
             workdir=Path(seen.workdir),
         )
 
+    def leased(self) -> Shell:
+        """Return the same with a user of its own, if nobody else may run here; see `release`.
+
+        Raises:
+            HostError: E-HOST-033, none is free.
+        """
+        return self.of_user(run_users().lease()) if self.needs_user else self
+
+    def release(self) -> None:
+        """Give back the user that was leased, of whom nothing is left."""
+        made = self.sealing or self.scoping
+        if made is not None and made.user is not None:
+            run_users().release(made.user)
+
     def of_user(self, user: int) -> Shell:
         """Return the same for a harness that becomes *user*."""
-        assert self.sealing is not None
-        return Shell(self.tier, struct_replace(self.sealing, user=user))
+        return self._with(user=user)
+
+    def with_doors(self, doors: DoorPlan) -> Shell:
+        """Return the same with the ways out that *doors* are; without a seal there are others."""
+        return self._with(doors=doors)
+
+    def _with(self, **changes: DoorPlan | int) -> Shell:
+        sealing = self.sealing and struct_replace(self.sealing, **changes)
+        scoping = self.scoping and struct_replace(self.scoping, **changes)
+        return Shell(self.tier, sealing, scoping)
+
+    @property
+    def environment(self) -> dict[str, str]:
+        """Return the variables that lead programs to the doors."""
+        made = self.sealing or self.scoping
+        return made.doors.environment if made else {}
 
     @property
     def needs_user(self) -> bool:
         """Whether the harness must become somebody else: nothing runs as root."""
-        return self.sealing is not None and self.sealing.namespaces.variant == "rootns"
+        return os.geteuid() == 0 and (self.sealing or self.scoping) is not None
 
 
 ADVISORY = Shell("advisory")
@@ -70,14 +103,22 @@ def shell_of(standing: Standing, state: Path) -> Shell:
     if standing.floor == "advisory":
         return ADVISORY
     found = namespaces.find_namespaces(state)
-    if found.variant and not (standing.is_named and standing.floor == "scoped"):
+    wants_scoped = standing.is_named and standing.floor == "scoped"
+    if found.variant and not wants_scoped:
         return Shell(SEALED, sealing_with(found))
-    why = found.why or "this version contains a run without namespaces in no other way"
-    fix = found.fix or "Leave --containment out for the strongest tier there is."
-    raise ContainmentError(
+    if standing.floor == SEALED:
+        raise _refusal(SEALED, found.why, found.fix)
+    scopes = find_scopes(state)
+    if not scopes.why:
+        return Shell(SCOPED, scoping=scopes.scoping())
+    raise _refusal(SCOPED, scopes.why, scopes.fix)
+
+
+def _refusal(tier: Tier, why: str, fix: str) -> ContainmentError:
+    return ContainmentError(
         "E-CAP-001",
-        f"containment {standing.floor!r} cannot be had here: {why}",
-        f"{fix} Or pass --containment advisory to run without walls on the network.",
+        f"containment {tier!r} cannot be had here: {why}",
+        f"{fix} Or pass --containment advisory to run without walls on the network.".strip(),
     )
 
 
@@ -111,6 +152,8 @@ def walls_of(
     asked, machine = ResourceLimits.of(limits), find_machine()
     if shell.sealing is not None:
         walls = plan_sealed(ground, there, asked, machine, shell.sealing)
+    elif shell.scoping is not None:
+        walls = plan_scoped(ground, there, asked, machine, shell.scoping)
     else:
         walls = plan_walls(ground, there, asked, machine)
     _check_program(launch.argv[0], walls)

@@ -13,10 +13,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import msgspec
 from msgspec import Struct
 
 from capsule_runtime.asking import asked_by
-from capsule_runtime.core.capability_forms import host_in_one_form, parse_item
+from capsule_runtime.core.capability_forms import hint_for, host_in_one_form, parse_item
 from capsule_runtime.core.grants import (
     TIERS,
     Capabilities,
@@ -28,6 +29,7 @@ from capsule_runtime.core.grants import (
     effective,
     floor_of,
     granted_by,
+    grants_of,
     items_of,
 )
 from capsule_runtime.core.permissions import policy_of
@@ -116,8 +118,8 @@ def standing_of(
     wanted = capsule.manifest.capabilities.containment
     asked = asked_by(capsule, floors, state)
     floor = floor_of(wanted, floors)
-    if not asked:
-        return Standing({}, floor, bool(floors))
+    if not asked or capsule.is_bare:
+        return Standing(granted_by(asked, sources), floor, bool(floors))
     from capsule_runtime.host.capsule_digest import digest_of  # most capsules ask for nothing
     from capsule_runtime.host.trust_file import load_trust
 
@@ -125,6 +127,16 @@ def standing_of(
     if trusted and trusted.digest == digest.text:
         sources[f"trusted {trusted.at}"] = trusted.asks
     return Standing(granted_by(asked, sources), floor, bool(floors), digest, trusted)
+
+
+def asked_in(granted: Iterable[str]) -> Capabilities:
+    """Return what a harness without a capsule asks for: what its caller *granted* it.
+
+    Raises:
+        UsageError: E-USE-032, a word grants nothing that there is.
+    """
+    items = [item for item in _items(granted, "--grant") if item.kind != "tier"]
+    return msgspec.convert(msgspec.to_builtins(grants_of(items)), Capabilities)
 
 
 def on_permission(of_capsule: Wish | None, of_run: Wish | None) -> Policy:
@@ -144,10 +156,13 @@ def taken_over(grants: Grants) -> dict[str, str]:
     return {name: os.environ[name] for name in names if name in os.environ}
 
 
-def caveats_of_grants(standing: Standing, env: Mapping[str, str]) -> list[str]:
-    """Return what a person should know about what is asked and granted; *env* is given as well."""
+def caveats_of_grants(standing: Standing, env: Mapping[str, str], net: str) -> list[str]:
+    """Return what a person should know about what is asked and granted; *env* is given as well.
+
+    *net* is how the network is contained.
+    """
     caveats, grants = list[str](), standing.grants
-    if any(item.kind == "host" for item in standing.granted_by):
+    if net == "open" and any(item.kind == "host" for item in standing.granted_by):
         caveats.append("hosts: nothing holds the harness to them; the network is open")
     if grants.secrets:
         caveats.append(f"the harness itself holds these secrets: {', '.join(grants.secrets)}")
@@ -224,12 +239,14 @@ def _split(words: str) -> list[str]:
 
 
 def _items(words: Iterable[str], where: str) -> tuple[Item, ...]:
+    return tuple(_granted(_item(word, where)) for word in words)
+
+
+def _item(word: str, where: str) -> Item:
     try:
-        return tuple(_granted(parse_item(word)) for word in words)
+        return parse_item(word)
     except ValueError as exc:
-        raise UsageError(
-            "E-USE-032", f"{where}: {exc}", "For instance --grant read=/usr/share/dict."
-        ) from exc
+        raise UsageError("E-USE-032", f"{where}: {exc}", hint_for(word)) from exc
 
 
 def _configured(capabilities: Capabilities) -> tuple[Item, ...]:

@@ -104,6 +104,8 @@ def _line_of(fact: facts.Fact) -> tuple[str, str, dict[str, object]] | None:
             return "info", "steer refused", dict(fields)
         case facts.PermissionDecided(id=id, tool=tool, allowed=allowed):
             return "info", "permission decided", {"request": id, "tool": tool, "allowed": allowed}
+        case facts.Egress():
+            return _egress(fact)
         case facts.KillStarted():
             return "warning", "kill started", {}
         case facts.Exited(code=code, signal=signal):
@@ -122,6 +124,14 @@ def _line_of(fact: facts.Fact) -> tuple[str, str, dict[str, object]] | None:
             return "debug", "note", {"text": text}
         case _:
             return None
+
+
+def _egress(fact: facts.Egress) -> tuple[str, str, dict[str, object]]:
+    fields: dict[str, object] = {"door": fact.door, "place": fact.place, "address": fact.address}
+    if fact.refused is not None:
+        return "info", "egress refused", {**fields, "why": fact.refused.value}
+    moved = {"sent": fact.sent, "received": fact.received, "ms": fact.ms}
+    return "debug", "egress ended", {**fields, **moved, "how": str(fact.ended)}
 
 
 def _end_of(fact: facts.Ended) -> tuple[str, str, dict[str, object]]:

@@ -22,6 +22,7 @@ from capsule_runtime.pricing import PriceBook
 from capsule_runtime.request import (
     Ready,
     RunRequest,
+    doors_of,
     read_request,
     settle,
     with_version,
@@ -80,7 +81,7 @@ def plan_run(
     state = state or default_state()
     ready = settle(read_request(request, day_ceilings() if day is None else day), state)
     try:
-        shell = shell_of(ready.standing, state)
+        shell = shell_of(ready.standing, state).with_doors(doors_of(ready))
     except ContainmentError:
         if not (in_any_tier or any(item.kind == "tier" for item in ready.standing.missing)):
             raise
@@ -103,6 +104,7 @@ def plan_run(
         session=None,
         memory=None,
         limits=ready.limits,
+        network=shell.environment,
         awaited=tuple(it.value for it in ready.standing.missing if it.kind in ("env", "secret")),
     )
     launch = plan_launch(capsule, shell.seen(places), task)
@@ -123,7 +125,10 @@ def plan_run(
         asks=ready.standing.asks,
         grants=ready.grants,
         walls=walls.report,
-        caveats=(*ready.notes, *caveats_of_grants(ready.standing, ready.env)),
+        caveats=(
+            *ready.notes,
+            *caveats_of_grants(ready.standing, ready.env, walls.report.axes.net),
+        ),
         on_permission=ready.on_permission,
         limits=ready.limits,
         model=ready.model,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import shutil
+import time
 from hashlib import sha256
 from pathlib import Path
 
@@ -18,6 +19,10 @@ from capsule_runtime.host.footprint import search_path
 from capsule_runtime.host.kept_file import keep, read_kept
 from capsule_runtime.host.state import default_state
 from capsule_runtime.host.version_probe import ask_version
+
+FAILURE_SECONDS = 600.0
+"""How long it is remembered that a program told no version: to ask it may take 10 s each time."""
+_FAILED = b"?"
 
 
 class Installed(Struct, frozen=True):
@@ -37,10 +42,13 @@ class Installed(Struct, frozen=True):
         return f"{harness} {self.version} has not been tested with its driver"
 
 
-def installed(described: Description, path: str, state: Path | None) -> Installed:
+def installed(
+    described: Description, path: str, state: Path | None, *, insists: bool = False
+) -> Installed:
     """Return what there is on the search path *path* of the harness that is *described*.
 
-    It is asked for its version once: the answer is kept below *state* for the program as it is.
+    It is asked for its version once: the answer is kept below *state* for the program as it is, and
+    for some minutes that it gave none. Who *insists* has it asked again then.
     """
     program = shutil.which(described.command[0], path=path) if described.command else None
     if program is None:
@@ -49,14 +57,14 @@ def installed(described: Description, path: str, state: Path | None) -> Installe
     if not described.version_args:
         return Installed(program)
     argv = (program, *described.command[1:], *described.version_args)
-    version = _version_of(argv, path, state)
+    version = _version_of(argv, path, state, insists)
     tested = described.tested_versions
     return Installed(program, version, version in tested if version and tested else None)
 
 
 def installed_here(described: Description) -> Installed:
     """Return what the caller has of the harness that is *described*."""
-    return installed(described, search_path(None), default_state())
+    return installed(described, search_path(None), default_state(), insists=True)
 
 
 def check_version(capsule: Capsule, given_path: str | None, state: Path | None) -> Installed | None:
@@ -72,7 +80,9 @@ def check_version(capsule: Capsule, given_path: str | None, state: Path | None) 
         described.version_args and (harness.version or described.tested_versions)
     ):
         return None
-    found = installed(described, search_path(given_path), state)
+    # What is remembered refuses nothing: what kept it from answering may be mended by now.
+    insists = bool(harness.version)
+    found = installed(described, search_path(given_path), state, insists=insists)
     if found.program is None or not harness.version:
         return found
     if found.version is None or not is_within(found.version, harness.version):
@@ -86,14 +96,24 @@ def check_version(capsule: Capsule, given_path: str | None, state: Path | None) 
     return found
 
 
-def _version_of(argv: tuple[str, ...], path: str, state: Path | None) -> str | None:
-    kept = None if state is None else state / "cache" / "versions" / _identity(argv)
-    if kept is not None and (data := read_kept(kept)) is not None:
-        return data.decode("utf-8", "replace") or None
+def _version_of(argv: tuple[str, ...], path: str, state: Path | None, insists: bool) -> str | None:
+    if state is None:
+        return find_version(ask_version(argv, path))
+    kept = state / "cache" / "versions" / _identity(argv)
+    if data := read_kept(kept):
+        if not data.startswith(_FAILED):
+            return data.decode("utf-8", "replace")
+        if not insists and _is_recent(data):
+            return None
     version = find_version(ask_version(argv, path))
-    if kept is not None and version is not None:
-        keep(kept, version.encode())
+    keep(kept, version.encode() if version else _FAILED + str(int(time.time())).encode())
     return version
+
+
+def _is_recent(failure: bytes) -> bool:
+    """Whether a *failure* that was kept still counts. A clock that was set back ends it, too."""
+    then = failure.removeprefix(_FAILED)
+    return then.isdigit() and 0 <= time.time() - int(then) < FAILURE_SECONDS
 
 
 def _identity(argv: tuple[str, ...]) -> str:

@@ -10,6 +10,8 @@ from typing import Self
 
 from capsule_runtime.containing import ADVISORY, Shell, shell_of
 from capsule_runtime.core.ceilings import NO_DAY, Ceilings, DayCeilings
+from capsule_runtime.core.destinations import parse_upstream
+from capsule_runtime.core.doors import DoorPlan
 from capsule_runtime.core.env_names import check_names
 from capsule_runtime.core.grants import Capabilities, Grants, Policy, Wish
 from capsule_runtime.core.model_names import check_model
@@ -17,6 +19,7 @@ from capsule_runtime.core.terms import NO_CEILINGS, Terms, terms_of
 from capsule_runtime.errors import UsageError
 from capsule_runtime.granting import (
     Standing,
+    asked_in,
     on_permission,
     refuse_missing,
     standing_of,
@@ -60,6 +63,8 @@ class RunRequest:
     """What the run may spend; the lower of these and the manifest's hold."""
     on_permission: Wish | None = None
     """What the harness is told when it asks whether it may use a tool; the strictest wish holds."""
+    upstream: str | None = None
+    """The one place, as HOST:PORT, that the run reaches at that port of its own loopback."""
     driver: str | None = None
     """Whose harness is run as it is, without a capsule: with every default, and no grants."""
 
@@ -182,7 +187,7 @@ def grant(draft: Draft, state: Path | None = None) -> Ready:
     ready = settle(draft, state)
     if any(item.kind == "tier" for item in ready.standing.missing):
         refuse_missing(ready.capsule, ready.standing)
-    ready = replace(ready, shell=shell_of(ready.standing, state))
+    ready = replace(ready, shell=shell_of(ready.standing, state).with_doors(doors_of(ready)))
     refuse_missing(ready.capsule, ready.standing)
     return ready
 
@@ -194,6 +199,17 @@ def settle(draft: Draft, state: Path) -> Ready:
     wish = draft.capsule.manifest.interaction.on_permission
     policy = on_permission(wish, request.on_permission)
     return Ready(draft.capsule, request, draft.workdir, draft.limits, draft.terms, standing, policy)
+
+
+def doors_of(ready: Ready) -> DoorPlan:
+    """Return what the run may reach.
+
+    Raises:
+        UsageError: E-USE-052, the upstream is no place.
+    """
+    if ready.request.upstream is not None:
+        parse_upstream(ready.request.upstream)
+    return DoorPlan(ready.grants.hosts, ready.request.upstream)
 
 
 def with_version(ready: Ready, state: Path | None) -> Ready:
@@ -226,7 +242,7 @@ def _capsule(request: RunRequest, workdir: Path) -> Capsule:
     if request.capsule is not None and request.driver is None:
         return load_capsule(request.capsule)
     if request.capsule is None and request.driver is not None:
-        return bare_capsule(request.driver, workdir)
+        return bare_capsule(request.driver, workdir, asked_in(request.grants))
     what = "a capsule or a driver is to be named: one, and not both"
     raise UsageError("E-USE-035", what, "Name the folder of a capsule, or a driver with --driver.")
 

@@ -18,10 +18,11 @@ import anyio.abc
 from capsule_runtime.active_run import ActiveRun
 from capsule_runtime.announcing import attempt_started
 from capsule_runtime.attempt import Attempt
-from capsule_runtime.containing import walls_of
+from capsule_runtime.containing import Shell, walls_of
 from capsule_runtime.core.ceilings import DayCeilings
 from capsule_runtime.core.ledger import Ledger
 from capsule_runtime.core.limits import Limits
+from capsule_runtime.core.prices import PriceTable
 from capsule_runtime.core.run import Run
 from capsule_runtime.embedding import RunHandle, RunSummary, summary_of
 from capsule_runtime.ending import end_all, end_unwanted
@@ -36,9 +37,10 @@ from capsule_runtime.host.hub import Hub
 from capsule_runtime.host.leftovers import remove_leftovers
 from capsule_runtime.host.locks import remove_if_free, try_take
 from capsule_runtime.host.machine import find_machine
+from capsule_runtime.host.network import SystemNetwork
+from capsule_runtime.host.passage import places_of_all
 from capsule_runtime.host.process import open_warden
 from capsule_runtime.host.resource_watch import ResourceWatch
-from capsule_runtime.host.run_users import run_users
 from capsule_runtime.host.shared import Host
 from capsule_runtime.host.state import default_state, doorbell, places_of, warden_door, warden_lock
 from capsule_runtime.host.store import open_store
@@ -48,7 +50,7 @@ from capsule_runtime.logs import Logger, Logs
 from capsule_runtime.pricing import PriceBook
 from capsule_runtime.recovery import Heir, recover
 from capsule_runtime.registrar import Registrar
-from capsule_runtime.request import RunRequest
+from capsule_runtime.request import Ready, RunRequest
 from capsule_runtime.runs import Runs
 from capsule_runtime.settings import day_ceilings, price_book
 from capsule_runtime.shelters import Beginnings, Shelters, closed
@@ -104,6 +106,26 @@ class Supervisor:
 
     async def _begin(self, request: RunRequest) -> ActiveRun:
         ready, prices = await self._registrar.check(request)
+        shell = ready.shell.leased()
+        try:
+            active = await self._prepared(ready, shell, prices)
+        except BaseException:
+            shell.release()
+            raise
+
+        async def carry_out() -> None:
+            try:
+                await active.carry_out()
+            finally:
+                del self._runs[active.id]
+                shell.release()
+
+        self._runs[active.id] = active
+        self._shelters.shelter(carry_out)
+        return active
+
+    async def _prepared(self, ready: Ready, shell: Shell, prices: PriceTable | None) -> ActiveRun:
+        """Record the run, and return it as it may begin."""
         run, context = new_id("run"), self._registrar.context_for(ready)
         state_folder = self._registrar.store.state
         places = places_of(state_folder, run, context.uuid, ready.workdir)
@@ -111,17 +133,15 @@ class Supervisor:
         task = Task(
             run=run,
             context=context.name,
-            message=request.message,
-            args=request.args,
+            message=ready.request.message,
+            args=ready.request.args,
             env=ready.env,
-            model=request.model,
+            model=ready.request.model,
             session=session,
             memory=context.memory,
             limits=ready.limits,
+            network=shell.environment,
         )
-        shell = ready.shell
-        if shell.needs_user:
-            shell = shell.of_user(run_users().lease())
         launch = plan_launch(ready.capsule, shell.seen(places), task)
         walls = walls_of(
             ready.capsule,
@@ -145,21 +165,9 @@ class Supervisor:
             ready.notes,
         )
         attempt = Attempt(self._registrar.host, state, log, launching, self._heeder.heed)
-        logs, shelter = (
-            self._registrar.logs.of(run=run, context=context.name),
-            self._shelters.shelter,
-        )
-        active = ActiveRun(log, context.name, attempt, shelter, places.out, logs, ready.notes)
-        self._runs[run] = active
-
-        async def carry_out() -> None:
-            try:
-                await active.carry_out()
-            finally:
-                del self._runs[run]
-
-        self._shelters.shelter(carry_out)
-        return active
+        logs = self._registrar.logs.of(run=run, context=context.name)
+        shelter = self._shelters.shelter
+        return ActiveRun(log, context.name, attempt, shelter, places.out, logs, ready.notes)
 
     def attend(self, hub: Hub, door: Doorbell) -> None:
         """Begin to hear harnesses, and what others ask. Called once, by `open_supervisor`."""
@@ -227,7 +235,15 @@ async def open_supervisor(
         failures: list[BaseException] = []
         async with anyio.create_task_group() as tasks:
             account = DayAccount(store, id, clock, day) if day else None
-            host = Host(warden, hub, clock, ResourceWatch(lambda: hub.served_at), account)
+            host = Host(
+                warden,
+                hub,
+                clock,
+                ResourceWatch(lambda: hub.served_at),
+                SystemNetwork(),
+                places_of_all(),
+                account,
+            )
             supervisor = Supervisor(Registrar(store, host, id, prices, logs), tasks)
             try:
                 supervisor.attend(hub, door)

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from typing import Any
 
+import msgspec
 import pytest
 
 from capsule_drivers.claude_code import ClaudeCodeDriver
@@ -22,7 +24,9 @@ from capsule_runtime import (
     Refused,
     Said,
     Send,
+    Session,
     Steered,
+    Text,
     TextPart,
     ToolCall,
     ToolResult,
@@ -104,6 +108,7 @@ def test_the_task_goes_by_stdin_and_its_parts_are_words() -> None:
 
     assert "review" not in " ".join(plan.argv)
     assert plan.keep_stdin
+    assert "uuid" not in json.loads(plan.stdin)  # words with an id that a session knows are dropped
     assert json.loads(plan.stdin)["message"]["content"] == [
         {"type": "text", "text": "review"},
         {"type": "text", "text": 'input.json:\n\n{"depth":2}'},
@@ -141,13 +146,25 @@ def test_what_a_capsule_sets_becomes_switches() -> None:
     assert prompt == b"Be brief."
 
 
+@pytest.mark.parametrize("config", [b'{"retries":-1}', b'{"max_turns":0}', b'{"max_budget_usd":0}'])
+def test_a_setting_that_it_would_take_for_none_is_refused(config: bytes) -> None:
+    with pytest.raises(msgspec.ValidationError):
+        msgspec.json.decode(config, type=ClaudeCodeConfig)
+
+
 # What is written while it works.
 
 
 def test_an_interrupt_is_a_request_of_its_own() -> None:
     sent = written(ClaudeCodeDriver().interrupt())
 
-    assert (sent["type"], sent["request"]) == ("control_request", {"subtype": "interrupt"})
+    assert (sent["type"], sent["request"]["subtype"]) == ("control_request", "interrupt")
+
+
+def test_an_interrupt_drops_the_words_that_wait() -> None:
+    sent = written(ClaudeCodeDriver().interrupt())
+
+    assert sent["request"]["cancel_queued"] is True
 
 
 def test_steered_words_are_taken_when_they_are_said_again() -> None:
@@ -160,16 +177,145 @@ def test_steered_words_are_taken_when_they_are_said_again() -> None:
     assert list(driver.receive(echo)) == []
 
 
-def test_a_turn_that_took_no_steered_words_is_not_the_last() -> None:
+@pytest.mark.parametrize("ending", [{}, {"is_error": True, "terminal_reason": "api_error"}])
+def test_a_turn_that_took_no_steered_words_is_not_the_last(ending: dict[str, Any]) -> None:
     driver = ClaudeCodeDriver()
     driver.steer("steer_1", "more")
     echo = line(type="user", uuid="steer_1", isReplay=True, message={"content": []})
 
-    assert list(driver.receive(result(uuid="a", result="first"))) == []
+    first = driver.receive(result(uuid="a", result="first", **ending))
+
+    assert [type(event) for event in first] == [Note]
     assert list(driver.receive(echo + result(uuid="b", result="second"))) == [
         Steered("steer_1"),
         TurnEnd("second"),
     ]
+
+
+def speaks(words: str, id: str, **fields: Any) -> list[bytes]:
+    """Return the lines of an answer, each with a name."""
+    message = {"id": id, "model": MODEL, "content": [{"type": "text", "text": words}]}
+    events = (begins(id, input_tokens=5), ends(output_tokens=9))
+    start, end = (
+        line(type="stream_event", event=event, uuid=f"{id}-{event['type']}", api_message_id=id)
+        for event in events
+    )
+    return [start, line(type="assistant", message=message, uuid=f"{id}-text", **fields), end]
+
+
+def moves(state: str, id: str = "steer_1") -> bytes:
+    return line(type="command_lifecycle", state=state, command_uuid=id, uuid=f"{id}-{state}")
+
+
+def news(subtype: str, **fields: Any) -> bytes:
+    return line(
+        type="system", subtype=subtype, session_id="s", uuid=f"{subtype}-{fields}", **fields
+    )
+
+
+ECHO = line(type="user", uuid="steer_1", isReplay=True, message={"content": []})
+TAKEN = {"user_message_uuids": ["steer_1"]}
+INTO_THE_TURN = (
+    moves("queued"),
+    *speaks("I look.", "m1"),
+    ECHO,
+    moves("started"),
+    news("status", **TAKEN),
+    *speaks("I saw.", "m2", **TAKEN),
+    moves("completed"),
+    result(result="I saw.", uuid="r", **TAKEN),
+)
+"""What it prints from when words are written to it until they are answered, in order."""
+INTO_THE_NEXT_TURN = (
+    moves("queued"),
+    *speaks("Done.", "m1"),
+    result(result="Done.", uuid="r1"),
+    moves("started"),
+    news("init", **TAKEN),
+    news("status", **TAKEN),
+    ECHO,
+    *speaks("I saw.", "m2", **TAKEN),
+    result(result="I saw.", uuid="r2", **TAKEN),
+    moves("completed"),
+)
+
+
+@pytest.mark.parametrize("stream", [INTO_THE_TURN, INTO_THE_NEXT_TURN], ids=["this", "the-next"])
+def test_a_result_is_not_lost_for_another_line_that_is(stream: Sequence[bytes]) -> None:
+    for place, missing in enumerate(stream):
+        for rest in (b"", missing[: len(missing) // 2] + b"\n"):
+            driver = ClaudeCodeDriver()
+            driver.steer("steer_1", "look")
+
+            said = driver.receive(b"".join([*stream[:place], rest, *stream[place + 1 :]]))
+
+            if b'"result": "I saw."' not in missing:
+                ends = [event for event in said if isinstance(event, TurnEnd | TurnFailed)]
+                assert ends == [TurnEnd("I saw.")], missing
+                assert Steered("steer_1") in said, missing
+
+
+def test_a_turn_that_another_followed_does_not_decide() -> None:
+    driver = ClaudeCodeDriver()
+    driver.steer("steer_1", "look")
+
+    driver.receive(b"".join(line for line in INTO_THE_NEXT_TURN if b'"r2"' not in line))
+
+    (failed,) = driver.ended(Exit(0, None))
+    assert isinstance(failed, TurnFailed)
+    assert failed.kind is FailureKind.INDETERMINATE
+
+
+@pytest.mark.parametrize(
+    ("exit", "is_done"), [(Exit(0, None), True), (Exit(1, None), False), (Exit(None, 9), False)]
+)
+def test_it_left_when_a_turn_was_done_and_words_waited(exit: Exit, *, is_done: bool) -> None:
+    driver = ClaudeCodeDriver()
+    driver.steer("steer_1", "more")
+    driver.receive(result(result="Done."))
+
+    (end,) = driver.ended(exit)
+
+    assert (end == TurnEnd("Done.")) is is_done
+
+
+def test_words_that_are_dropped_between_two_turns_leave_the_first_the_last() -> None:
+    driver = ClaudeCodeDriver()
+    driver.steer("steer_1", "more")
+    driver.receive(result(result="Done."))
+    driver.interrupt()
+
+    assert list(driver.receive(moves("cancelled"))) == [TurnEnd("Done.")]
+
+
+def test_there_is_one_end() -> None:
+    end, late = hear(result(uuid="a", result="first"), result(uuid="b", result="second"))
+
+    assert end == TurnEnd("first")
+    assert isinstance(late, Note)
+
+
+def test_a_line_that_comes_twice_says_nothing_twice() -> None:
+    call = {"type": "tool_use", "id": "t", "name": "Bash", "input": 1}
+    gave = {"type": "tool_result", "tool_use_id": "t", "content": "x"}
+    delta = {"type": "content_block_delta", "delta": {"type": "text_delta", "text": "x"}}
+    asking = {"subtype": "can_use_tool", "tool_name": "Bash", "input": 1}
+    lines = [
+        line(type="assistant", message={"id": "m", "content": [call]}, uuid="1"),
+        line(type="control_request", request_id="r", request=asking),
+        line(type="user", message={"content": [gave]}, uuid="2"),
+        line(type="stream_event", event=delta, uuid="3"),
+        *speaks("Done.", "m1"),
+        news("api_retry", attempt=1),
+    ]
+
+    assert hear(*(twice for one in lines for twice in (one, one))) == hear(*lines)
+
+
+def test_a_session_whose_beginning_was_lost_is_told_by_what_follows() -> None:
+    *_, assistant, _ = speaks("Done.", "m1", session_id="s")
+
+    assert hear(assistant)[0] == Session("s", f"anthropic:{MODEL}")
 
 
 def test_an_interrupted_turn_is_the_last_whatever_waits() -> None:
@@ -262,9 +408,63 @@ def test_what_a_line_hid_that_nobody_can_read_is_unknown() -> None:
     assert usage == Usage(f"anthropic:{MODEL}", call_id="m")
 
 
-def test_a_result_that_is_said_twice_counts_once() -> None:
+def test_the_beginning_of_an_answer_that_nobody_can_read_is_a_call_of_its_own() -> None:
+    broken = api(begins("sub"), "task_1").replace(b'"sub"', b"sub")
+    note, unknown, usage = hear(
+        api(begins("m", input_tokens=5)), broken, api(ends(output_tokens=9))
+    )
+
+    assert isinstance(note, Note)
+    assert unknown == Usage("anthropic:unknown")
+    assert usage == Usage(f"anthropic:{MODEL}", input_tokens=5, output_tokens=9, call_id="m")
+
+
+def test_an_answer_whose_beginning_was_lost_has_a_name() -> None:
+    end = {"type": "stream_event", "event": ends(input_tokens=5, output_tokens=9)}
+    named = line(**end, uuid="line_1")
+    known = line(**end, uuid="line_2", api_message_id="m")
+    first = [api(begins("a", input_tokens=1)), api(ends(output_tokens=2))]
+
+    assert hear(*first, named, named, known, line(**end)) == [
+        Usage(f"anthropic:{MODEL}", input_tokens=1, output_tokens=2, call_id="a"),
+        Usage("anthropic:unknown", input_tokens=5, output_tokens=9, call_id="line_1"),
+        Usage("anthropic:unknown", input_tokens=5, output_tokens=9, call_id="m"),
+        Usage("anthropic:unknown"),  # seen twice, its numbers would count twice
+    ]
+
+
+@pytest.mark.parametrize("count", [-1, 1.5, 2**41, 10**30, "9", True, None])
+def test_a_count_that_no_call_can_have_is_unknown_and_costs_no_line(count: object) -> None:
+    usage: dict[str, Any] = {"input_tokens": count, "output_tokens": count}
+    since = {MODEL: {"inputTokens": count, "outputTokens": 9, "costUSD": "free"}}
+    content = [{"type": "text", "text": "x"}]
+    message = {"id": "m", "model": MODEL, "content": content, "usage": usage}
+
+    assert hear(
+        api(begins("m", **usage)),
+        line(type="assistant", message=message),
+        api(ends(**usage)),
+        result(result="x", model_usage_since_last_result=since),
+    ) == [
+        Text("x", "m"),
+        Usage(f"anthropic:{MODEL}", call_id="m"),
+        Usage(f"anthropic:{MODEL}", output_tokens=9, scope="total"),
+        TurnEnd("x"),
+    ]
+
+
+@pytest.mark.parametrize("half", [b'{"type":"result","usage":\n', b'{"duration_api_ms":7,"usage\n'])
+def test_a_result_that_nobody_can_read_may_have_told_of_hidden_calls(half: bytes) -> None:
+    note, usage = hear(half)
+
+    assert isinstance(note, Note)
+    assert usage == Usage("anthropic:unknown")
+
+
+@pytest.mark.parametrize("name", [{"uuid": "a"}, {}])
+def test_a_result_that_is_said_twice_counts_once(name: dict[str, Any]) -> None:
     since = {MODEL: {"inputTokens": 5, "outputTokens": 9, "costUSD": 0.5}}
-    end = result(uuid="a", result="done", model_usage_since_last_result=since)
+    end = result(**name, result="done", model_usage_since_last_result=since)
 
     assert hear(end, end) == [
         Usage(f"anthropic:{MODEL}", input_tokens=5, output_tokens=9, cost_usd=0.5, scope="total"),

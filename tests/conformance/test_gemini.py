@@ -7,7 +7,7 @@ import json
 import pytest
 
 from capsule_drivers.gemini import GeminiConfig, GeminiDriver
-from capsule_runtime import Exit, FailureKind, LaunchRequest, Message, TextPart, TurnFailed
+from capsule_runtime import Exit, FailureKind, LaunchRequest, Message, TextPart, TurnFailed, Usage
 
 STREAM = GeminiConfig(mode="stream-json")
 
@@ -30,6 +30,12 @@ def request(**given: object) -> LaunchRequest:
         "model": "gemini-2.5-pro",
     }
     return LaunchRequest(**{**values, **given})  # type: ignore[arg-type]  # any of its fields
+
+
+def test_a_model_is_named_with_its_provider_or_without() -> None:
+    plan = GeminiDriver().launch(request(model="google:gemini-2.5-pro"))
+
+    assert plan.argv[3] == "gemini-2.5-pro"
 
 
 def test_it_is_started_quiet_and_without_its_launcher() -> None:
@@ -90,3 +96,25 @@ def test_what_its_exits_mean(exit: Exit, kind: FailureKind) -> None:
 
     assert isinstance(failed, TurnFailed)
     assert failed.kind is kind
+
+
+@pytest.mark.parametrize(("exit", "unknown"), [(Exit(0, None), 1), (Exit(145, None), 0)])
+def test_one_that_is_stopped_before_its_first_word_is_not_free(exit: Exit, unknown: int) -> None:
+    driver = GeminiDriver()
+    driver.launch(request(config=STREAM))
+    driver.receive(b'{"type":"init","session_id":"s1","model":"gemini-2.5-pro"}\n')
+
+    assert len([event for event in driver.ended(exit) if isinstance(event, Usage)]) == unknown
+
+
+def test_numbers_that_can_be_none_are_unknown() -> None:
+    counts = '{"total_tokens":-3,"input_tokens":-5,"output_tokens":9}'
+    driver = GeminiDriver()
+    driver.launch(request(config=STREAM))
+
+    events = driver.receive(
+        b'{"type":"result","status":"success","stats":{"models":{"m":%s}}}\n' % counts.encode()
+    )
+
+    (usage,) = [event for event in events if isinstance(event, Usage)]
+    assert (usage.input_tokens, usage.output_tokens) == (None, None)

@@ -320,6 +320,29 @@ def test_usage_that_cannot_be_read_is_usage_of_nobody_knows_how_much() -> None:
 
 @pytest.mark.parametrize(
     "line",
+    [
+        b'{"type":"usage","model":"m","input_tok',
+        b'{ "model": "m", "type": "usage", "input_tokens"',
+        b'{"type":"usage","model":"m","input_tokens":1}{"type":"note","text":"n"}',
+        b'{"type":"usage","model":"\xff"}',
+    ],
+    ids=["cut short", "in another order", "two on a line", "no text"],
+)
+def test_usage_that_is_no_json_is_usage_of_nobody_knows_how_much(line: bytes) -> None:
+    (note, used) = receive(line + b"\n")
+
+    assert isinstance(note, Note)
+    assert used == Usage("unknown:unknown")
+
+
+def test_words_about_usage_are_none() -> None:
+    (note,) = receive(b'{"type":"text","text":"{\\"type\\":\\"usage\\"}"\n')
+
+    assert isinstance(note, Note)
+
+
+@pytest.mark.parametrize(
+    "line",
     [b"\x00", b"\x00" * 100, b'{"type":"text-delta","text":"a\x00b"}', b'\x00{"type":"note"}'],
     ids=repr,
 )

@@ -243,8 +243,120 @@ def test_without_a_trajectory_only_the_exit_tells() -> None:
     assert failed.message.endswith("its stderr ends: boom")
 
 
-@pytest.mark.parametrize("written", [b"{", b"[" * 5000, b'{"messages": 7}'])
-def test_a_trajectory_that_cannot_be_read_is_one_of_unknown_usage(written: bytes) -> None:
-    said = MiniSweAgentDriver().ended(Exit(0, None, b"", {TRAJECTORY: written}))
+STEPS = b"mini-swe-agent (step 1, $0.00):\nI look.\nTool:\nmini-swe-agent (step 2, $0.00):\n"
 
-    assert [type(event) for event in said] == [Note, Usage, TurnFailed]
+
+@pytest.mark.parametrize(
+    ("messages", "calls"),
+    [([], [None]), ([answer(), gave()], ["r1", None]), ([answer(), gave(), answer("r2")], None)],
+    ids=["before it wrote anything", "in its second step", "not before it wrote"],
+)
+def test_the_step_that_it_was_killed_in_is_one_of_unknown_usage(
+    messages: list[dict[str, Any]], calls: list[str | None] | None
+) -> None:
+    driver = MiniSweAgentDriver()
+    driver.receive(STEPS)
+    written = json.dumps({"messages": messages}).encode() if messages else b""
+
+    said = driver.ended(Exit(None, 9, b"", {TRAJECTORY: written}))
+
+    assert [e.call_id for e in said if isinstance(e, Usage)] == (calls or ["r1", "r2"])
+    assert isinstance(said[-1], TurnFailed)
+
+
+# What cannot be read.
+
+
+def heard(written: bytes) -> list[Event]:
+    """Return what a driver says of a file that holds *written*."""
+    driver = MiniSweAgentDriver()
+    driver.launch(request_of(MiniSweAgentDriver, model="openai/gpt-5"))
+    return list(driver.ended(Exit(0, None, b"", {TRAJECTORY: written})))
+
+
+def laid_out(*messages: dict[str, Any], **info: object) -> bytes:
+    """Return a file as mini-swe-agent lays it out."""
+    return json.dumps({"info": info, "messages": messages, "format": "1"}, indent=2).encode()
+
+
+@pytest.mark.parametrize(
+    "written",
+    [b"{", b"[" * 5000, b'{"messages": 7}', b"\n    {\n" * 9],
+    ids=["cut", "deep", "no messages", "never closed"],
+)
+def test_a_trajectory_that_cannot_be_read_is_one_of_unknown_usage(written: bytes) -> None:
+    assert [type(event) for event in heard(written)] == [Note, Usage, TurnFailed]
+
+
+ODD: list[dict[str, Any]] = [
+    {"role": 7},
+    {"role": "user", "content": "half \ud83d a character", "extra": 7},
+    {"role": "user", "content": float("nan")},
+    {"role": "tool", "extra": {"returncode": "none", "raw_output": [1]}},
+]
+
+
+@pytest.mark.parametrize("odd", ODD, ids=["speaker", "half", "number", "result"])
+def test_an_odd_message_costs_no_neighbour(odd: dict[str, Any]) -> None:
+    whole = ended(answer(), gave(), answer("r2"), gave("r2"), exit_status="Submitted")
+
+    said = heard(laid_out(answer(), gave(), odd, answer("r2"), gave("r2"), exit_status="Submitted"))
+
+    assert [event for event in said if not isinstance(event, Note)] == whole
+    assert len(said) == len(whole) + 1
+
+
+def test_an_odd_message_in_a_file_on_one_line_costs_no_neighbour() -> None:
+    said = ended(answer(), gave(), {"role": 7}, answer("r2"), gave("r2"), exit_status="Submitted")
+
+    assert [event.call_id for event in said if isinstance(event, Usage)] == ["r1", "r2"]
+    assert said[-1] == TurnEnd("I look.")
+
+
+def test_what_an_odd_answer_used_counts_where_it_can_be_read() -> None:
+    odd = {**answer(cost=0.25), "tool_calls": 7}
+
+    used = Usage(MODEL, 60, 10, 40, reasoning_tokens=5, cost_usd=0.25, call_id="r1")
+    assert [event for event in ended(odd) if isinstance(event, Usage)] == [used]
+
+
+def test_what_an_odd_answer_used_is_unknown_where_it_cannot_be_read() -> None:
+    odd = answer()
+    odd["extra"]["response"]["usage"] = {"prompt_tokens": "many"}
+
+    said = ended(odd, answer("r2"))
+
+    used = [event for event in said if isinstance(event, Usage)]
+    assert [(one.input_tokens, one.call_id) for one in used] == [(None, "call-0"), (60, "r2")]
+
+
+def test_a_file_that_broke_off_tells_what_stands_before() -> None:
+    whole = laid_out(answer(), gave(), answer("r2"), exit_status="")
+
+    said = heard(whole[: whole.index(b'"r2"')])
+
+    assert [type(event) for event in said] == [
+        *(Text, ToolCall, Usage, ToolResult),
+        *(Note, Usage, TurnFailed),
+    ]
+    assert said[5] == Usage(MODEL)
+
+
+@pytest.mark.parametrize("cut", [b"\n  ],", b"  ],", b",\n    {", b'"messages"', b'"info"'])
+def test_wherever_it_broke_off_something_is_unknown(cut: bytes) -> None:
+    whole = laid_out(answer(), gave())
+
+    assert Usage(MODEL) in heard(whole[: whole.index(cut)])
+
+
+def test_an_odd_ending_costs_no_message() -> None:
+    said = heard(json.dumps({"info": 7, "messages": [answer(), gave()]}).encode())
+
+    assert [type(event) for event in said[-2:]] == [Note, TurnFailed]
+    assert Text("I look.", "r1") in said
+
+
+def test_two_answers_that_a_server_names_alike_are_two() -> None:
+    said = ended(answer(), gave(), answer(), gave())
+
+    assert [e.call_id for e in said if isinstance(e, Usage)] == ["r1", "call-1"]

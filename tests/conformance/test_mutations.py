@@ -15,7 +15,19 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from capsule_runtime import Activity, Event, Note, StatusFrame, Usage
+from capsule_runtime import (
+    Activity,
+    Event,
+    Note,
+    StatusFrame,
+    TextDelta,
+    ThinkingDelta,
+    TurnEnd,
+    TurnFailed,
+    Usage,
+)
+from capsule_runtime.core.calls import UsageTotal
+from capsule_runtime.core.usage import UsageFold
 from capsule_runtime.driver import driver_names
 from support.client import Client
 from support.player import chunks_of, exit_of, new_driver, play
@@ -39,6 +51,10 @@ NOISE = (
     b'{"type":\n',
     b"[" * 5000 + b"\n",
 )
+SAY_MORE_THAN_ONE_END = ("jsonl",)
+"""Drivers that pass on each end they hear of; the run takes the first."""
+HEAR_NOTHING_TWICE = ("claude-code", "mini-swe-agent", "qwen-code")
+"""Drivers whose harness names its lines, or tells all at once."""
 Lines = list[bytes]
 
 
@@ -54,6 +70,11 @@ def cases(driver: str) -> list[Path]:
 
 CASES = [path for name in driver_names() for path in cases(name)]
 by_case = pytest.mark.parametrize("case", CASES, ids=lambda p: f"{p.parent.name}-{p.stem}")
+by_case_that_is_heard_once = pytest.mark.parametrize(
+    "case",
+    [path for name in HEAR_NOTHING_TWICE for path in cases(name)],
+    ids=lambda p: f"{p.parent.name}-{p.stem}",
+)
 
 
 def heard(case: Path, lines: Lines) -> list[Event]:
@@ -115,6 +136,18 @@ def test_half_a_line_costs_no_neighbour(case: Path) -> None:
         assert heard(case, [*lines[:place], half, *lines[place:]]) == whole, f"line {place + 1}"
 
 
+@by_case_that_is_heard_once
+def test_a_line_that_comes_twice_is_heard_once(case: Path) -> None:
+    lines = list(lines_of(case))
+    whole = heard(case, lines)
+
+    for place in places(lines)[:-1]:
+        for again in {place + 1, len(lines)}:
+            twice = [*lines[:again], lines[place], *lines[again:]]
+
+            assert heard(case, twice) == whole, f"line {place + 1}, again at {again + 1}"
+
+
 @by_case
 def test_a_damaged_line_changes_nothing_of_what_came_before(case: Path) -> None:
     lines = list(lines_of(case))
@@ -131,6 +164,35 @@ def heard_so_far(case: Path, lines: Lines) -> list[Event]:
     driver = new_driver(case.parent.name)
     said = driver.receive(b"".join(lines)) if lines else ()
     return [it for it in said if isinstance(it, Event) and not is_beside(it)]
+
+
+@pytest.mark.parametrize("case", [c for n in ("acp", "gemini", "opencode") for c in cases(n)])
+def test_a_line_that_comes_twice_is_counted_once(case: Path) -> None:
+    """Only fragments have no name of their own, so two that are equal are two."""
+    lines = list(lines_of(case))
+    whole = [event for event in heard(case, lines) if not is_fragment(event)]
+
+    for place in places(lines)[:-1]:
+        for behind in (place, len(lines)):
+            twice = [*lines[:behind], lines[place], *lines[behind:]]
+            again = [event for event in heard(case, twice) if not is_fragment(event)]
+
+            assert [*map(type, again)] == [*map(type, whole)], f"line {place + 1}"
+            assert total_of(again) == total_of(whole), f"line {place + 1}"
+
+
+def is_fragment(event: Event) -> bool:
+    """Tell whether *event* is a piece of words that are streamed."""
+    return isinstance(event, TextDelta | ThinkingDelta)
+
+
+def total_of(events: list[Event]) -> UsageTotal:
+    """Return what *events* say was used."""
+    fold = UsageFold()
+    for event in events:
+        if isinstance(event, Usage):
+            fold.apply(event)
+    return fold.total
 
 
 Mutation = Callable[[Lines, int, int], Lines]
@@ -216,6 +278,8 @@ def test_however_an_output_is_damaged_it_ends_once(driver: str) -> None:
             client.receive(frame)
         finals = [f for f in played.frames if isinstance(f, StatusFrame) and f.final]
         assert finals == [played.frames[-1]]
+        ends = [event for event in played.events if isinstance(event, TurnEnd | TurnFailed)]
+        assert len(ends) == 1 or (ends and driver in SAY_MORE_THAN_ONE_END)
         msgspec.json.Encoder().encode_lines(played.events)
 
     check()

@@ -184,3 +184,79 @@ def test_no_model_of_its_own_choice_gets_the_task() -> None:
         OpencodeDriver().launch(request(model=None))
 
     assert refused.value.code == "E-HAR-010"
+
+
+@pytest.mark.parametrize(
+    ("name", "model"),
+    [
+        ("anthropic:claude-sonnet-4-5", "anthropic/claude-sonnet-4-5"),
+        ("openrouter:qwen/qwen3-coder:free", "openrouter/qwen/qwen3-coder:free"),
+        ("mock/m:1", "mock/m:1"),
+        ("claude-sonnet-4-5", "anthropic/claude-sonnet-4-5"),
+    ],
+)
+def test_a_model_is_named_as_we_do_or_as_it_does(name: str, model: str) -> None:
+    plan = OpencodeDriver().launch(request(config=RUN, model=name))
+
+    assert plan.argv[plan.argv.index("-m") + 1] == model
+
+
+def test_dollars_of_an_earlier_session_are_none_of_a_new_one() -> None:
+    memory = msgspec.json.encode(Memory(5.0))
+    driver = prompted(memory=memory)
+    cost = {"amount": 0.25, "currency": "USD"}
+    spent = {"sessionId": "s1", "update": {"sessionUpdate": "usage_update", "cost": cost}}
+    used = {"inputTokens": 10, "outputTokens": 5}
+
+    events = [
+        *driver.receive(said(method="session/update", params=spent)),
+        *driver.receive(said(id=3, result={"stopReason": "end_turn", "usage": used})),
+    ]
+
+    assert [event.cost_usd for event in events if isinstance(event, Usage)] == [0.25]
+
+
+def prompted(**given: object) -> OpencodeDriver:
+    """Return a driver whose agent has its prompt."""
+    driver = OpencodeDriver()
+    driver.launch(request(**given))
+    driver.receive(said(id=1, result={"agentCapabilities": {}}))
+    driver.receive(said(id=2, result={"sessionId": "s1"}))
+    return driver
+
+
+def said(**words: object) -> bytes:
+    return json.dumps({"jsonrpc": "2.0", **words}).encode() + b"\n"
+
+
+def test_thoughts_that_are_counted_beside_the_answer_are_part_of_it() -> None:
+    used = {"inputTokens": 10, "outputTokens": 5, "thoughtTokens": 7, "totalTokens": 22}
+
+    events = prompted().receive(said(id=3, result={"stopReason": "end_turn", "usage": used}))
+
+    (usage,) = [event for event in events if isinstance(event, Usage)]
+    assert (usage.output_tokens, usage.reasoning_tokens) == (12, 7)
+
+
+def test_an_answer_without_a_word_is_counted_all_the_same() -> None:
+    used = {"inputTokens": 10, "outputTokens": 5, "totalTokens": 15}
+
+    events = prompted().receive(said(id=3, result={"stopReason": "refusal", "usage": used}))
+
+    assert [type(event) for event in events] == [Usage, Remember, TurnFailed]
+
+
+@pytest.mark.parametrize(("exit", "unknown"), [(Exit(None, 9), 1), (Exit(1, None), 0)])
+def test_one_that_is_killed_before_its_first_word_is_not_free(exit: Exit, unknown: int) -> None:
+    driver = OpencodeDriver()
+    driver.launch(request(config=RUN))
+
+    assert len([event for event in driver.ended(exit) if isinstance(event, Usage)]) == unknown
+
+
+def test_a_task_is_no_command_of_its_own() -> None:
+    driver = OpencodeDriver()
+
+    plan = driver.launch(request(config=RUN, message=Message("m1", (TextPart("/init"),))))
+
+    assert plan.stdin == b"Task:\n\n/init"

@@ -18,6 +18,7 @@ from capsule_runtime import (
     Send,
     Session,
     Steered,
+    Text,
     TextDelta,
     ToolCall,
     ToolResult,
@@ -183,6 +184,116 @@ def test_an_answer_that_is_told_twice_counts_once() -> None:
     assert driver.receive(whole) == []
 
 
+def test_an_answer_that_comes_again_behind_another_is_not_said_again() -> None:
+    def spoken(id: str) -> bytes:
+        said = answer(responseId=id, content=[{"type": "text", "text": id}])
+        return line(type="message_end", message=said)
+
+    said = PiDriver().receive(spoken("a") + spoken("b") + spoken("a"))
+
+    assert [one.text for one in said if isinstance(one, Text)] == ["a", "b"]
+
+
+def test_two_answers_that_a_server_names_alike_are_two() -> None:
+    first = line(type="message_end", message=answer(timestamp=1))
+    second = line(type="message_end", message=answer(timestamp=2))
+
+    said = PiDriver().receive(first + second + first)
+
+    assert [one.call_id for one in said if isinstance(one, Usage)] == ["r1", "r1-2"]
+
+
+def test_two_answers_without_a_name_are_two() -> None:
+    nameless = line(type="message_end", message=answer(responseId=""))
+
+    said = PiDriver().receive(nameless + nameless)
+
+    assert said == [Usage("anthropic:m", 10, 2, 3, 4, 0, cost_usd=0.5)] * 2
+
+
+def called(id: str, answered_by: str) -> bytes:
+    block = {"type": "toolCall", "id": id, "name": "bash", "arguments": dict[str, Any]()}
+    said = answer("toolUse", responseId=answered_by, content=[block])
+    return line(type="message_end", message=said)
+
+
+def started(id: str) -> bytes:
+    return line(type="tool_execution_start", toolCallId=id, toolName="bash", args={})
+
+
+def gave(id: str) -> bytes:
+    return line(type="tool_execution_end", toolCallId=id, toolName="bash", result="r")
+
+
+def test_what_a_tool_gave_is_told_once_and_its_call_too() -> None:
+    driver = PiDriver()
+    driver.receive(called("t1", "a"))
+
+    said = driver.receive(started("t1") + gave("t1") + started("t1") + gave("t1"))
+
+    assert said == [ToolResult("t1", "bash", "r", False)]
+
+
+def test_a_call_whose_id_was_used_before_is_another_call() -> None:
+    round = started("t1") + gave("t1")
+
+    said = PiDriver().receive(called("t1", "a") + round + called("t1", "b") + round)
+
+    spoken = [type(one) for one in said if not isinstance(one, Usage)]
+    assert spoken == [ToolCall, ToolResult, ToolCall, ToolResult]
+
+
+def update(delta: str = "a") -> bytes:
+    change = {"type": "text_delta", "delta": delta}
+    return line(type="message_update", assistantMessageEvent=change, message=answer(timestamp=1))
+
+
+WHOLE = answer(timestamp=1)
+COUNTED = Usage("anthropic:m", 10, 2, 3, 4, 0, cost_usd=0.5, call_id="r1")
+
+
+def test_an_answer_whose_end_was_lost_is_counted_at_the_end_of_its_turn() -> None:
+    over = line(type="turn_end", message=WHOLE)
+
+    said = PiDriver().receive(update() + over + over)
+
+    assert [one for one in said if not isinstance(one, Send)] == [TextDelta("a"), COUNTED]
+
+
+def test_an_answer_whose_end_cannot_be_read_is_counted_once() -> None:
+    broken = b'{"type":"message_end","message":{"role":"assistant","usa\n'
+
+    said = PiDriver().receive(
+        update() + broken + line(type="turn_end", message=WHOLE) + ended("aborted")
+    )
+
+    # The second report replaces the first: they name the same call.
+    used = [one for one in said if isinstance(one, Usage)]
+    assert used == [Usage("unknown:unknown", call_id="r1"), COUNTED]
+
+
+def test_a_line_that_comes_again_behind_its_answer_begins_no_other() -> None:
+    whole = line(type="message_end", message=WHOLE)
+
+    said = PiDriver().receive(update() + whole + update() + ended("aborted"))
+
+    assert [one for one in said if isinstance(one, Usage)] == [COUNTED]
+
+
+def test_a_shortening_that_is_told_twice_counts_once() -> None:
+    done = line(type="compaction_end", result={"summary": "s"})
+
+    said = PiDriver().receive(done + done)
+
+    assert said == [Usage("unknown:unknown", call_id="compaction-1")]
+
+
+def test_a_shortening_that_cannot_be_read_is_a_call_all_the_same() -> None:
+    said = PiDriver().receive(b'{"type":"compaction_end","result":{"summ\n')
+
+    assert [type(one) for one in said] == [Note, Usage]
+
+
 def test_writes_for_an_hour_are_unknown_where_they_are_asked_for() -> None:
     driver = PiDriver()
     driver.launch(request_of(PiDriver, env={**KEY, "PI_CACHE_RETENTION": "long"}))
@@ -282,6 +393,91 @@ def test_a_conversation_that_is_too_long_is_made_shorter_and_goes_on() -> None:
 
     assert busy == []
     assert done == [Usage("unknown:unknown", call_id="compaction-1")]  # a call nobody counts
+
+
+def test_a_turn_ends_once() -> None:
+    end = line(type="agent_end", messages=[answer()])
+
+    assert PiDriver().receive(end + end + ended("aborted")) == [TurnEnd("")]
+
+
+def idle(id: str, **data: Any) -> bytes:
+    told = {"isStreaming": False, **data}
+    return line(id=id, type="response", command="get_state", success=True, data=told)
+
+
+OVER = line(type="turn_end", message=answer(content=[{"type": "text", "text": "done"}]))
+
+
+def asks(id: str) -> list[Send]:
+    return [Send(b'{"id":"%s","type":"get_state"}\n' % id.encode())]
+
+
+def test_a_turn_ends_though_the_line_that_says_so_is_too_long_to_be_read() -> None:
+    driver = PiDriver()
+    driver.receive(line(type="message_end", message=answer()))
+
+    asked = [driver.receive(OVER), driver.receive(idle("capsule-over"))]
+    end = driver.receive(idle("capsule-surely"))
+
+    assert asked == [asks("capsule-over"), asks("capsule-surely")]
+    assert end == [TurnEnd("done")]
+    assert driver.receive(line(type="agent_end", messages=[answer()])) == []
+
+
+@pytest.mark.parametrize(
+    "then",
+    [
+        line(type="turn_start"),
+        line(type="agent_end", messages=[answer()]),
+        idle("capsule-over", isStreaming=True),
+        idle("capsule-over", isCompacting=True),
+    ],
+    ids=["another turn", "its end", "at work", "making room"],
+)
+def test_a_pi_that_goes_on_or_said_so_is_not_ended_by_us(then: bytes) -> None:
+    driver = PiDriver()
+    driver.receive(OVER)
+    driver.receive(then)
+
+    assert driver.receive(idle("capsule-over")) in ([], asks("capsule-surely"))
+    if b"response" not in then:
+        assert driver.receive(idle("capsule-surely")) == []
+
+
+def test_an_error_that_is_told_again_while_pi_tries_again_is_no_end() -> None:
+    driver = PiDriver()
+    driver.receive(ended())
+    driver.receive(line(type="auto_retry_start", attempt=1, errorMessage="500"))
+
+    again = driver.receive(ended())
+    verdict = driver.receive(state(isCompacting=False))
+
+    assert (again, verdict) == ([], [])
+
+
+@pytest.mark.parametrize(
+    ("odd", "terminal"),
+    [
+        ({"role": "custom", "timestamp": "today"}, TurnEnd("")),
+        ({"role": 7}, TurnEnd("")),
+        (
+            answer(usage={"input": "x"}),
+            TurnFailed(FailureKind.INDETERMINATE, "pi ended with an answer that cannot be read"),
+        ),
+        (
+            answer(content=7),
+            TurnFailed(FailureKind.INDETERMINATE, "pi ended with an answer that cannot be read"),
+        ),
+    ],
+    ids=["of an extension", "of nobody", "the answer itself", "the words of the answer"],
+)
+def test_an_odd_message_costs_no_end(odd: dict[str, Any], terminal: TurnEnd | TurnFailed) -> None:
+    (said,) = PiDriver().receive(line(type="agent_end", messages=[answer(), odd]))
+
+    if isinstance(said, TurnFailed):
+        said = TurnFailed(said.kind, said.message.partition(" (")[0])
+    assert said == terminal
 
 
 def test_calls_that_are_open_at_the_end_are_closed() -> None:

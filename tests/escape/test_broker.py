@@ -6,6 +6,7 @@ import errno
 import json
 import os
 import shutil
+import signal
 import socket
 import stat
 import subprocess
@@ -18,10 +19,14 @@ import pytest
 from msgspec import convert
 
 from capsule_runtime.core.mediation import Endpoint
+from capsule_runtime.core.seccomp import NOTIFIED
 from capsule_runtime.core.syscalls import NUMBERS, known_machine
+from capsule_runtime.host import landlock
 from capsule_runtime.host.broker import Dial, Verdict, dial_address
+from capsule_runtime.host.caller import may_read_everything
 from capsule_runtime.host.filtering import find_filtering
 from capsule_runtime.host.own_listener import OwnListener
+from support.capabilities import lowered
 from support.filtered import RAW_CALLS
 from support.mediated import PATIENCE_SECONDS, Place, open_place, python
 
@@ -83,10 +88,10 @@ def server() -> Iterator[Server]:
 GREET = f"""{NAMED}
 ours = socket.socket()
 os.set_inheritable(ours.fileno(), len(sys.argv) > 1)
-before = os.get_inheritable(ours.fileno()), ours.getblocking()
+before = os.get_inheritable(ours.fileno()), os.get_blocking(ours.fileno())
 ours.connect(("127.0.0.1", 8999))
 ours.sendall(b"hello")
-after = os.get_inheritable(ours.fileno()), ours.getblocking()
+after = os.get_inheritable(ours.fileno()), os.get_blocking(ours.fileno())
 print(json.dumps([before == after, named(ours.connect, ("127.0.0.1", 8999))]))
 """
 
@@ -144,6 +149,29 @@ async def test_node_reaches_what_it_was_given(place: Place, server: Server) -> N
 
     assert (status, complaint) == (0, "")
     assert server.served() == [b"hello"]
+
+
+@pytest.fixture
+def without_ptrace() -> Iterator[None]:
+    """Be root as it is in a container: he may not look into processes of others."""
+    if os.geteuid() != 0:
+        pytest.skip("only root could look into processes of others")
+    with lowered(1 << 19):
+        may_read_everything.cache_clear()
+        yield
+    may_read_everything.cache_clear()
+
+
+async def test_root_of_a_container_serves_a_run(
+    place: Place, server: Server, without_ptrace: None
+) -> None:
+    told = await place.tells(GREET, endpoints=server.endpoints)
+    file = place.file("file")
+    changed = await place.tells("import os; os.chmod('file', 0o604); print(json.dumps('done'))")
+
+    assert not may_read_everything()
+    assert (told, changed) == ([True, "EISCONN"], "done")
+    assert stat.S_IMODE(file.stat().st_mode) == 0o604
 
 
 STRAY = f"""{NAMED}
@@ -268,6 +296,90 @@ async def test_an_address_that_is_rewritten_meanwhile_leads_nowhere_else(
     assert server.served() == [b"hello"] * found["done"]
 
 
+SIGNALS = f"""{NAMED}
+import signal
+caught = []
+signal.signal(signal.SIGALRM, lambda *_: caught.append(1))
+signal.siginterrupt(signal.SIGALRM, False)
+signal.setitimer(signal.ITIMER_REAL, 0.0005, 0.0005)
+told = []
+for _ in range(200):
+    with socket.socket() as ours:
+        told.append(named(ours.connect, ("127.0.0.1", 8999)))
+        ours.send(b"hello")
+signal.setitimer(signal.ITIMER_REAL, 0)
+print(json.dumps([told.count("done"), len(caught) > 10]))
+"""
+
+
+async def test_signals_make_no_call_twice(place: Place, server: Server) -> None:
+    """Those of Go, which interrupts its own threads all the time; its calls start again."""
+    told = await place.tells(SIGNALS, endpoints=server.endpoints)
+
+    assert told == [200, True]
+    assert server.served() == [b"hello"] * 200
+
+
+THREADS = f"""{NAMED}
+from concurrent.futures import ThreadPoolExecutor
+def connect(_):
+    with socket.socket() as ours:
+        told = named(ours.connect, ("127.0.0.1", 8999))
+        ours.send(b"hello")
+        return told
+with ThreadPoolExecutor(16) as threads:
+    print(json.dumps(list(threads.map(connect, range(320))).count("done")))
+"""
+
+
+async def test_many_threads_are_served_each_its_own(place: Place, server: Server) -> None:
+    assert await place.tells(THREADS, endpoints=server.endpoints) == 320
+    assert server.served() == [b"hello"] * 320
+
+
+NONSENSE = f"""{NAMED}
+import random
+chance = random.Random(sys.argv[1])
+numbers = list(json.loads(sys.argv[2]).values())
+room = ctypes.create_string_buffer(8192)
+place = ctypes.addressof(room)
+with socket.socket() as ours:
+    odd = [0, 1, 3, 16, ours.fileno(), 2**31, 2**32 - 100, 2**64 - 100, 2**64 - 1, place, place + 8190]
+    for _ in range(3000):
+        room.raw = chance.choice([bytes(8192), b"/" * 8192, chance.randbytes(8192)])
+        room.raw = chance.choice([b"\\2\\0", b"file\\0", b"user.a\\0", b"."]) + room.raw[8:]
+        call(chance.choice(numbers), *[chance.choice([*odd, chance.getrandbits(64)]) for _ in range(6)])
+with socket.socket() as ours:
+    print(json.dumps(named(ours.connect, ("127.0.0.1", 8999))))
+"""
+
+
+@pytest.mark.parametrize("chance", ["a", "b"])
+async def test_no_nonsense_ends_the_broker(place: Place, server: Server, chance: str) -> None:
+    numbers = {call: TABLE[call] for call in NOTIFIED if call in TABLE}
+
+    told = await place.tells(NONSENSE, chance, json.dumps(numbers), endpoints=server.endpoints)
+
+    assert told == "done"
+
+
+MANY = """
+import socket
+for port in range(1, 151):
+    with socket.socket() as ours:
+        ours.connect_ex(("10.0.0.1", port))
+        ours.connect_ex(("10.0.0.1", port))
+print(json.dumps("done"))
+"""
+
+
+async def test_what_a_run_wanted_is_told_once_and_not_without_end(place: Place) -> None:
+    await place.tells(MANY)
+
+    ports = [verdict.endpoint.port for verdict in place.verdicts]
+    assert ports == list(range(1, 101))
+
+
 FLOOD = """
 import socket, time
 def flood(count):
@@ -316,15 +428,29 @@ async def test_a_flood_of_calls_costs_nothing_that_stays(place: Place) -> None:
     assert place.verdicts == [Verdict(Endpoint("10.0.0.1", 80), errno.EACCES)] * 2
 
 
-async def test_a_broker_ends_with_its_run_also_when_that_is_killed(place: Place) -> None:
-    async with place.started(
-        python(), "-c", "print(flush=True); import time; time.sleep(999)"
-    ) as run:
+ENDLESS = """
+import os, socket, threading
+def flood():
+    while True:
+        socket.socket().connect_ex(("10.0.0.1", 80))
+for _ in range(4):
+    threading.Thread(target=flood).start()
+    os.fork()
+print(flush=True)
+"""
+
+
+async def test_a_broker_ends_with_its_run_also_when_that_is_killed_in_its_calls(
+    place: Place,
+) -> None:
+    async with place.started(python(), "-c", ENDLESS) as run:
         assert run.stdout is not None
-        await run.stdout.receive()
+        said = b""
+        while said.count(b"\n") < 16:
+            said += await run.stdout.receive()
         assert not place.ended.is_set()
 
-        run.kill()
+        os.killpg(run.pid, signal.SIGKILL)
         with anyio.fail_after(PATIENCE_SECONDS):
             await place.ended.wait()
 
@@ -425,6 +551,7 @@ os.symlink("../outside/file", "near")
 folder = os.open(outside, os.O_RDONLY)
 file = os.open(target, os.O_RDONLY)
 held = os.open(target, os.O_PATH)
+neither = os.open(target, 3)
 here = os.open(".", os.O_PATH)
 ways = [
     lambda: os.chmod(target, 0o777),
@@ -442,6 +569,8 @@ ways = [
     lambda: os.chmod("/proc/self/fd/%d/file" % folder, 0o777),
     lambda: os.fchmod(file, 0o777),
     lambda: os.fchmod(held, 0o777),
+    lambda: os.fchmod(neither, 0o777),
+    lambda: os.fchmod(os.openpty()[1], 0o777),
     lambda: os.fchmod(folder, 0o777),
     lambda: os.chown(target, -1, os.getgid()),
     lambda: os.fchown(file, -1, os.getgid()),
@@ -505,8 +634,31 @@ def test_without_a_broker_it_would(place: Place) -> None:
     assert stat.S_IMODE(target.stat().st_mode) == 0o777
 
 
+WALLED = f"""{NAMED}
+told = [named(open, sys.argv[1]), named(os.stat, sys.argv[1]), named(os.chmod, sys.argv[1], 0o777)]
+told += [named(lambda: os.fchmod(os.open(sys.argv[1], 3), 0o777))]
+open("file", "w").close()
+told += [named(os.chmod, "file", 0o601), oct(os.stat("file").st_mode & 0o777)]
+told += [named(socket.socket().connect, ("127.0.0.1", 8999))]
+print(json.dumps(told))
+"""
+
+
+async def test_behind_landlock_nothing_changes_for_the_broker(place: Place, server: Server) -> None:
+    abi = landlock.version()
+    if abi < 1:
+        pytest.skip(f"there is no Landlock: {os.strerror(-abi)}")
+    target = place.file("file", place.outside)
+    place.behind_landlock = True
+
+    told = await place.tells(WALLED, str(target), endpoints=server.endpoints)
+
+    assert told == ["EACCES", "done", "EPERM", "EPERM", "done", "0o601", "done"]
+    assert stat.S_IMODE(target.stat().st_mode) == 0o600
+
+
 SWAP = f"""{NAMED}
-import threading
+import threading, time
 os.mkdir("d"); os.mkdir("e")
 open("d/file", "w").close()
 os.symlink(sys.argv[1], "link")
@@ -517,8 +669,8 @@ def swap():
         libc.renameat2(-100, b"d", -100, b"link", 2)
 thread = threading.Thread(target=swap)
 thread.start()
-found = {{}}
-for _ in range(2000):
+found, until = {{}}, time.monotonic() + 30
+while (len(found) < 2 or sum(found.values()) < 2000) and time.monotonic() < until:
     told = named(os.chmod, "d/file", 0o777)
     found[told] = found.get(told, 0) + 1
 ended = True
@@ -536,6 +688,52 @@ async def test_a_folder_that_is_swapped_for_a_link_meanwhile_leads_nowhere(place
     found = convert(told, dict[str, int])
     assert found["done"] > 0 and found["EPERM"] > 0
     assert known(target) == before
+
+
+EXCHANGE = f"""{NAMED}
+import threading, time
+own = os.open("own", os.O_CREAT | os.O_RDWR, 0o600)
+foreign = os.open(sys.argv[1], os.O_RDONLY)
+number = os.dup(own)
+ended = False
+def exchange():
+    while not ended:
+        os.dup2(foreign, number)
+        os.dup2(own, number)
+thread = threading.Thread(target=exchange)
+thread.start()
+found, until = {{}}, time.monotonic() + 30
+while (len(found) < 2 or sum(found.values()) < 3000) and time.monotonic() < until:
+    told = named(os.fchmod, number, 0o777)
+    found[told] = found.get(told, 0) + 1
+ended = True
+thread.join()
+print(json.dumps(found))
+"""
+
+
+async def test_a_descriptor_that_is_exchanged_meanwhile_changes_nothing_else(place: Place) -> None:
+    target = place.file("file", place.outside)
+    before = known(target)
+
+    told = await place.tells(EXCHANGE, str(target))
+
+    found = convert(told, dict[str, int])
+    assert found["done"] > 0 and found["EPERM"] > 0
+    assert known(target) == before
+
+
+NAMESAKE = f"""{NAMED}
+open("file", "w").close()
+gone = os.open("file", os.O_RDONLY)
+os.unlink("file")
+os.close(os.open("file (deleted)", os.O_CREAT, 0o600))
+print(json.dumps([named(os.fchmod, gone, 0o777), oct(os.stat("file (deleted)").st_mode & 0o777)]))
+"""
+
+
+async def test_a_file_that_is_gone_is_not_taken_for_its_namesake(place: Place) -> None:
+    assert await place.tells(NAMESAKE) == ["EPERM", "0o600"]
 
 
 AS_ITSELF = f"""{NAMED}

@@ -137,6 +137,23 @@ async def test_it_sees_no_processes_but_its_own(cell: Cell) -> None:
     assert await cell.tries(code, None) == "False\n"
 
 
+@pytest.mark.parametrize(
+    "making",
+    [
+        "open('made', 'w').close(); os.chmod('made', 0o4755)",
+        "file = os.open('made', os.O_CREAT | os.O_WRONLY, 0o4755)",
+        "os.mknod('made', 0o106755)",
+        "os.fchmod(os.open('made', os.O_CREAT | os.O_WRONLY), 0o6755)",
+    ],
+)
+async def test_no_program_is_made_that_runs_as_the_caller(cell: Cell, making: str) -> None:
+    told = await cell.tries(f"import os\nos.umask(0)\n{making}", cell.sealed())
+
+    made = cell.workdir / "made"
+    assert "PermissionError" in told
+    assert not made.exists() or not made.stat().st_mode & 0o6000
+
+
 async def test_an_interrupt_reaches_the_harness_alone(cell: Cell) -> None:
     async with cell.started(WAITS, cell.sealed()) as (tree, output):
         await anyio.wait_readable(output)

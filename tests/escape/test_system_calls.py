@@ -6,6 +6,7 @@ import os
 import shutil
 import signal
 import socket
+import subprocess
 import sys
 from pathlib import Path
 
@@ -14,7 +15,7 @@ import pytest
 from capsule_runtime.core.seccomp import Profile
 from capsule_runtime.core.syscalls import ARCHITECTURES, NUMBERS, known_machine
 from capsule_runtime.host.filtering import find_filtering
-from support.filtered import RAW_CALLS, runs, tells
+from support.filtered import PATIENCE_SECONDS, RAW_CALLS, runs, tells
 
 WHY_NOT = find_filtering().filters
 pytestmark = pytest.mark.skipif(bool(WHY_NOT), reason=WHY_NOT or "there are filters")
@@ -221,6 +222,30 @@ def test_nothing_is_typed_into_a_terminal(profile: Profile) -> None:
     assert tells(profile, INJECT, number) == ["EPERM"] * 3
     free = tells(None, INJECT, number)
     assert isinstance(free, list) and free[0] != "EPERM"
+
+
+LIMIT = """
+import os, resource
+try:
+    resource.prlimit(int(sys.argv[1]), resource.RLIMIT_CPU, (0, 0))
+    print(json.dumps("done"))
+except OSError as exc:
+    print(json.dumps(errno.errorcode[exc.errno]))
+"""
+
+
+@pytest.mark.parametrize(("profile", "told"), [("strict", "EPERM"), (None, "done")])
+def test_no_process_of_the_same_user_is_ended_by_a_limit(
+    profile: Profile | None, told: str
+) -> None:
+    with subprocess.Popen([sys.executable, "-c", "while True: pass"]) as victim:
+        try:
+            assert tells(profile, LIMIT, str(victim.pid)) == told
+            if profile is None:
+                assert victim.wait(PATIENCE_SECONDS) == -signal.SIGKILL
+            assert profile is None or victim.poll() is None
+        finally:
+            victim.kill()
 
 
 FLAGS = """

@@ -96,3 +96,12 @@ def test_a_driver_that_is_not_installed_is_named_with_those_that_are(command: Co
 
     assert done.status == 8
     assert "no driver is named 'nope'" in done.err and "greeter" in done.err
+
+
+def test_what_is_granted_to_a_harness_as_it_is_it_is_taken_to_ask_for(command: Command) -> None:
+    command.install("claude", "exit 0")
+    words = ("--driver", "claude-code", "--task", "x", "--env", "ANTHROPIC_API_KEY=x", *ADVISORY)
+
+    done = command("run", *words, "--grant", "host=api.anthropic.com", "--explain", "--json")
+
+    assert json.loads(done.out)["grants"]["hosts"] == ["api.anthropic.com"]

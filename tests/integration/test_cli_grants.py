@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from capsule_runtime.host.namespaces import find_namespaces
+from capsule_runtime.host.scoping import find_scopes
 from support.command import ADVISORY, Command, Done
 
 ASKS = """
@@ -238,7 +239,8 @@ def test_explain_says_what_is_asked_granted_and_missing(command: Asking) -> None
     assert plan["asks"]["granted"] == {"host=example.org": "config.toml"}
     assert plan["asks"]["missing"] == [w for w in command.words if w != "host=example.org"]
     assert plan["grants"] == {"hosts": ["example.org"]}
-    assert "hosts: nothing holds the harness to them; the network is open" in plan["caveats"]
+    caveat = "hosts: nothing holds the harness to them; the network is open"
+    assert (caveat in plan["caveats"]) == (plan["walls"]["axes"]["net"] == "open")
 
 
 def test_run_explain_says_where_everything_comes_from_and_shows_no_value(command: Asking) -> None:
@@ -330,6 +332,29 @@ def test_what_is_no_grant(command: Asking, word: str) -> None:
     assert command.go(env={"CAPSULE_GRANT": word}).err.startswith("error[E-USE-032]: CAPSULE_GRANT")
 
 
+@pytest.mark.parametrize(
+    ("host", "why"),
+    [
+        ("api.*.org", "a * elsewhere than in one leading *."),
+        ("*.org", "at least two names"),
+        ("example.org:65536", "from 1 to 65535"),
+        ("2606:4700::1", "in brackets"),
+        ("127.0.0.1", "no capsule reaches that address: it is loopback"),
+        ("169.254.169.254", "it is the metadata of a cloud"),
+        ("https://example.org", "only http:// may stand before it"),
+    ],
+)
+def test_a_host_that_no_grant_opens_is_told_why_and_how_hosts_are_written(
+    command: Asking, host: str, why: str
+) -> None:
+    done = command.go("--grant", f"host={host}")
+
+    assert done.status == 2
+    assert done.err.startswith("error[E-USE-032]: --grant: ")
+    assert why in done.err
+    assert "--grant host=10.1.2.3" in done.err
+
+
 def test_an_open_quote_in_the_environment(command: Asking) -> None:
     done = command.go(env={"CAPSULE_GRANT": "'read=/a"})
 
@@ -340,6 +365,9 @@ def test_an_open_quote_in_the_environment(command: Asking) -> None:
 
 NO_WALLS: tuple[str, ...] = ()
 HAS_SEALED = 0 if find_namespaces().variant else 6
+HAS_SCOPED = 6 if find_scopes().why else 0
+"""How a run ends that is to be scoped here."""
+HAS_ANY = min(HAS_SEALED, HAS_SCOPED)
 """How a run ends that gets the strongest tier there is, from scoped on."""
 LOWER = '[capabilities]\ncontainment = "advisory"\n'
 HIGHER = '[capabilities]\ncontainment = "sealed"\n'
@@ -352,17 +380,17 @@ HIGHER = '[capabilities]\ncontainment = "sealed"\n'
         (LOWER, "", ("--grant", "tier=advisory"), "", 0),
         (LOWER, '[grants]\ncontainment = "advisory"\n', (), "", 0),
         (LOWER, "", ADVISORY, "", 0),
-        (LOWER, "", ("--containment", "scoped"), "", 6),
-        (LOWER, "", ("--containment", "scoped", "--grant", "tier=advisory"), "", 6),
-        (LOWER, "", ("--grant", "tier=advisory"), "scoped", 6),
-        (LOWER, '[run]\ncontainment = "scoped"\n', ("--grant", "tier=advisory"), "", 6),
+        (LOWER, "", ("--containment", "scoped"), "", HAS_SCOPED),
+        (LOWER, "", ("--containment", "scoped", "--grant", "tier=advisory"), "", HAS_SCOPED),
+        (LOWER, "", ("--grant", "tier=advisory"), "scoped", HAS_SCOPED),
+        (LOWER, '[run]\ncontainment = "scoped"\n', ("--grant", "tier=advisory"), "", HAS_SCOPED),
         (HIGHER, "", ADVISORY, "", HAS_SEALED),
-        ("", "", (), "", HAS_SEALED),
-        ("", "", ("--grant", "tier=advisory"), "", HAS_SEALED),
+        ("", "", (), "", HAS_ANY),
+        ("", "", ("--grant", "tier=advisory"), "", HAS_ANY),
         ("", "", (), "advisory", 0),
         ("", '[run]\ncontainment = "advisory"\n', (), "", 0),
-        ("", '[run]\ncontainment = "scoped"\n', ADVISORY, "", 6),
-        ("", "", ADVISORY, "scoped", 6),
+        ("", '[run]\ncontainment = "scoped"\n', ADVISORY, "", HAS_SCOPED),
+        ("", "", ADVISORY, "scoped", HAS_SCOPED),
         ("", "", ADVISORY, "none", 2),
     ],
 )

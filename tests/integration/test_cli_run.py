@@ -196,6 +196,36 @@ def test_the_result_file_is_written_for_a_failure_too(command: Command) -> None:
     assert result["response"] is None
 
 
+REFUSALS = [
+    (("--task-file", "nowhere"), 2),
+    (("--task", "go", "--model", "acme:new", "--max-usd", "1"), 2),
+    (("--task", "go", "--max-turns", "0"), 3),
+]
+
+
+@pytest.mark.parametrize(("words", "status"), REFUSALS, ids=["no task", "no price", "no turn"])
+@pytest.mark.parametrize("more", [(), ("--detach",)], ids=["here", "detached"])
+def test_a_run_that_was_refused_leaves_a_result_too(
+    command: Command, words: tuple[str, ...], status: int, more: tuple[str, ...]
+) -> None:
+    (command.folder / "result.json").write_text("of the run before")
+    run = ("run", command.capsule(HELLO), *ADVISORY, "--result", "result.json")
+    done = command(*run, *words, *more)
+    result = json.loads((command.folder / "result.json").read_text())
+
+    assert (done.status, result["exit_code"]) == (status, status)
+    assert (result["run"], result["outcome"], result["reason"]) == (None, "refused", None)
+    assert f"error[{result['code']}]: {result['message']}" in done.err
+    assert result["hint"] in done.err
+
+
+def test_what_cannot_be_parsed_leaves_no_result(command: Command) -> None:
+    done = command.run(HELLO, "--result", "result.json", "--max-turns", "many")
+
+    assert done.status == 2
+    assert not (command.folder / "result.json").exists()
+
+
 @pytest.mark.parametrize("before", ["old", None], ids=["target", "dangling"])
 def test_the_result_goes_where_a_link_leads(command: Command, before: str | None) -> None:
     target, link = command.folder / "far" / "result.json", command.folder / "link"
@@ -480,13 +510,6 @@ def test_both_streams_on_one_pipe_keep_their_order(command: Command) -> None:
 
     assert lines[-3:-1] == ["All done.", ""]
     assert lines[-1].startswith("✓ completed")
-
-
-def test_containment_that_cannot_be_had_is_refused(command: Command) -> None:
-    done = command("run", command.capsule(HELLO), "--task", "go", "--containment", "scoped")
-
-    assert done.status == 6
-    assert done.err.startswith("error[E-CAP-001]: ")
 
 
 def test_a_harness_that_is_not_there_is_refused(command: Command) -> None:

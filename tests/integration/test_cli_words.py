@@ -53,6 +53,26 @@ def test_the_version_loads_nothing_that_a_run_needs() -> None:
     assert heavy == ""
 
 
+@pytest.mark.parametrize("number", ["1_000", "+1", " 1", "1e3", "\u0661"])
+@pytest.mark.parametrize(
+    "words",
+    [
+        ("run", "x", "--max-tokens"),
+        ("run", "x", "--max-turns"),
+        ("run", "x", "--max-tool-calls"),
+        ("run", "x", "--processes"),
+        ("ps", "--limit"),
+        ("logs", "@last", "--after"),
+    ],
+    ids=lambda words: words[-1],
+)
+def test_a_number_is_written_in_plain_digits(
+    words: tuple[str, ...], number: str, capfd: pytest.CaptureFixture[str]
+) -> None:
+    assert main([*words, number]) == 2
+    assert f"{number!r} is not a whole number in plain digits" in capfd.readouterr().err
+
+
 @pytest.mark.parametrize("verb", VERBS)
 def test_every_verb_says_what_it_does_with_an_example(
     verb: str, capfd: pytest.CaptureFixture[str]

@@ -218,8 +218,8 @@ def test_lines_in_json_are_json_and_harmless(tmp_path: Path) -> None:
         tmp_path, "--format", "quiet", "--log-level", "debug", "--log-format", "json"
     )
 
-    rows = [row for row in done.stderr.splitlines() if row.startswith("{")]
-    lines = [json.loads(row) for row in rows]
+    rows = done.stderr.splitlines()
+    *lines, notice = [json.loads(row) for row in rows]
     assert [line["event"] for line in lines][:4] == [
         "run created",
         "attempt started",
@@ -227,8 +227,29 @@ def test_lines_in_json_are_json_and_harmless(tmp_path: Path) -> None:
         "note",
     ]
     assert lines[-1]["message"] == HOSTILE
+    assert (notice["event"], notice["message"][:10]) == ("notice", "✗ error[E-")
     assert all(is_harmless(row) and "##[" not in row for row in rows)
     assert all(line["run"] and line["context"] and line["at"] and line["level"] for line in lines)
+
+
+@pytest.mark.parametrize("format", ["quiet", "jsonl"])
+def test_beside_data_all_of_stderr_is_json(tmp_path: Path, format: str) -> None:
+    words = ("--format", format, "--log-level", "info", "--log-format=json")
+    done = capsule_run(tmp_path, *words)
+
+    rows = [json.loads(row) for row in done.stderr.splitlines()]
+    assert [row["event"] for row in rows if "run" in row][-1] == "run ended"
+    notices = [row["message"] for row in rows if row["event"] == "notice"]
+    assert len(notices) == (format == "quiet")  # how it failed; frames say that themselves
+    assert all(is_harmless(row) and "##[" not in row for row in done.stderr.splitlines())
+
+
+def test_an_error_beside_lines_in_json_is_one_too(tmp_path: Path) -> None:
+    words = ("--log-level", "info", "--log-format", "json", "--max-turns", "0")
+    done = capsule_run(tmp_path, *words)
+
+    (row,) = done.stderr.splitlines()
+    assert json.loads(row)["error"]["exit_status"] == done.returncode == 3
 
 
 def test_lines_for_people_are_harmless_and_one_row_each(tmp_path: Path) -> None:

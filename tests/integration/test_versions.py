@@ -88,6 +88,45 @@ def test_a_harness_is_asked_once_and_again_when_it_is_another(command: Command) 
     assert (then["version"], then["tested"]) == ("1.3.0", False)
 
 
+def test_a_launch_remembers_for_a_while_that_a_harness_told_no_version(command: Command) -> None:
+    install(command, f"echo probed >> {command.folder}/probed; echo no idea")
+    for _ in range(3):
+        assert command(*RUN, "--workdir", "work").status == 0
+
+    assert (command.folder / "probed").read_text() == "probed\n"
+
+
+@pytest.mark.parametrize("age", [-3600, 3600], ids=["an hour ago", "of a clock that was set back"])
+def test_it_is_not_remembered_for_ever(command: Command, age: int) -> None:
+    install(command, f"echo probed >> {command.folder}/probed; echo no idea")
+    command(*RUN, "--workdir", "work")
+    (kept,) = (command.folder / "state/cache/versions").iterdir()
+    kept.write_bytes(b"?%d" % (int(kept.read_bytes()[1:]) + age))
+    command(*RUN, "--workdir", "work")
+
+    assert (command.folder / "probed").read_text() == "probed\n" * 2
+
+
+def test_who_looks_at_the_drivers_has_it_asked_again(command: Command) -> None:
+    mended = command.folder / "mended"
+    install(command, f"[ -e {mended} ] && echo 1.2.3")
+    command(*RUN, "--workdir", "work")
+    mended.touch()
+
+    assert seen(command)["version"] == "1.2.3"
+
+
+def test_what_is_remembered_refuses_no_launch(command: Command) -> None:
+    mended = command.folder / "mended"
+    install(command, f"[ -e {mended} ] && echo 1.2.3")
+    capsule = manifest(command, 'driver = "greeter"\nversion = ">=1.2"')
+    run = ("run", capsule, "--task", "hi", "--workdir", "work", *ADVISORY)
+    refused = command(*run).status
+    mended.touch()
+
+    assert (refused, command(*run).status) == (8, 0)
+
+
 @pytest.mark.parametrize("says", ["echo 1.2.3 >&2", "echo has no 9.9.9 >&2; echo 1.2.3"])
 def test_stderr_is_read_only_of_a_harness_that_says_nothing_else(
     command: Command, says: str
@@ -142,6 +181,22 @@ def test_beside_frames_such_a_version_is_a_warning_on_stderr(command: Command) -
     assert done.err == "warning: The Greeter 9.9.9 has not been tested with its driver\n"
     assert {frame["type"] for frame in done.frames} >= {"status"}
     assert "tested" not in done.out
+
+
+def test_beside_the_answer_alone_too(command: Command) -> None:
+    install(command, "echo greeter 9.9.9")
+    done = command(*RUN, "--workdir", "work", "--format", "quiet")
+
+    assert done.err == "warning: The Greeter 9.9.9 has not been tested with its driver\n"
+    assert done.out == "hello\n"
+
+
+def test_who_leaves_a_run_to_itself_is_told_too(command: Command) -> None:
+    install(command, "echo greeter 9.9.9")
+    done = command(*RUN, "--workdir", "work", "--detach")
+
+    assert done.err == "warning: The Greeter 9.9.9 has not been tested with its driver\n"
+    assert command("wait", done.out.strip()).status == 0
 
 
 def test_beside_frames_a_tested_version_is_no_matter(command: Command) -> None:

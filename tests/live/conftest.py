@@ -32,8 +32,12 @@ def island(tmp_path_factory: pytest.TempPathFactory) -> Generator[Island]:
 
 @pytest.fixture
 def rig(request: pytest.FixtureRequest, tmp_path: Path, island: Island) -> Generator[Rig]:
-    """Return the rig for the kit of the test's module; at the end nothing of it is alive."""
-    name: str = getattr(request.node.getparent(pytest.Module).obj, "KIT")  # noqa: B009
+    """Return the rig for the kit that the test names, else for that of its module.
+
+    At the end nothing of it is alive.
+    """
+    of_module: str = getattr(request.node.getparent(pytest.Module).obj, "KIT")  # noqa: B009
+    name: str = getattr(request, "param", of_module)
     try:
         kit, search_path = installed(name)
     except NotToBeHad as exc:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 from pathlib import Path
@@ -155,6 +156,44 @@ def test_steered_while_it_writes_its_last_words(rig: Rig) -> None:
     assert ended.counted == total(rig.served())
 
 
+def test_ctrl_c_while_words_wait(rig: Rig) -> None:
+    with rig.started("Please MOCK:slow") as going:
+        going.until_text("w5 ")
+        steered = rig.capsule_command("steer", going.run, "and then MOCK:plain", "--json")
+        going.interrupt()
+        ended = going.ended()
+
+    assert steered.status == 0, steered.err
+    assert ended.outcome == INTERRUPTED
+    assert ended.events[-1]["type"] == "turn-failed"  # it left by itself
+    assert [steer["taken_at"] for steer in ended.result["steers"]] == [None]
+    assert [line["at"] for line in rig.asked()].count("asked") == 1
+
+
+def test_steered_twice_while_it_writes(rig: Rig) -> None:
+    with rig.started("Please MOCK:slow") as going:
+        going.until_text("w5 ")
+        for words in ("and", "then MOCK:plain"):
+            assert rig.capsule_command("steer", going.run, words, "--json").status == 0
+        ended = going.ended()
+
+    assert ended.outcome == DONE
+    assert ended.result["response"] == "Hello from the mock. Turn done."
+    assert [steer["taken_at"] is not None for steer in ended.result["steers"]] == [True, True]
+    assert ended.counted == total(rig.served())
+
+
+def test_steered_while_its_turn_fails(rig: Rig) -> None:
+    with rig.started("Please MOCK:http429", capsule=rig.capsule(config={"retries": 4})) as going:
+        run = until_it_tries_again(rig)
+        steered = rig.capsule_command("steer", run, "and then MOCK:plain", "--json")
+        ended = going.ended()
+
+    assert steered.status == 0, steered.err
+    assert ended.outcome == DONE
+    assert ended.result["response"] == "Hello from the mock. Turn done."
+
+
 @pytest.mark.parametrize(
     ("policy", "outcome", "is_touched"),
     [
@@ -276,6 +315,19 @@ def until_tool(going: Going) -> None:
     """Wait until the first answer is over and its tool runs."""
     going.until_text(".")
     going.until_said("usage")
+
+
+def until_it_tries_again(rig: Rig) -> str:
+    """Wait until the run, which shows no frame, waits before it tries a call again; return its id."""
+    running: list[dict[str, str]] = []
+    while not running:
+        running = json.loads(rig.capsule_command("ps", "--json").out)
+    run = running[0]["id"]
+    with rig.followed(run) as entries:
+        for entry in entries:
+            if entry.get("fact") == "said" and entry["event"]["type"] == "retrying":
+                return run
+    raise AssertionError("it ended before that")
 
 
 def begun(rig: Rig) -> dict[str, int]:

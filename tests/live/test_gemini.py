@@ -60,6 +60,7 @@ def test_a_tool_that_runs(rig: Rig, config: dict[str, object]) -> None:
         assert ended.counted == total(rig.served())
     else:
         assert ended.usage == told_by_acp(rig.served())
+        assert ended.result["cost"]["shown"].startswith("≥ $")
 
 
 def test_ctrl_c_while_it_streams(rig: Rig) -> None:

@@ -124,7 +124,7 @@ def test_killed_from_outside(rig: Rig) -> None:
         ended = going.ended()
 
     assert ended.outcome == ("failed", "harness-error", 1)
-    assert ended.usage == []  # it leaves its trajectory at the end of a step only
+    assert ended.usage == [{}]  # its trajectory does not know of the step; its words do
 
 
 def test_the_trajectory_of_the_last_run_is_none_of_this_one(rig: Rig) -> None:

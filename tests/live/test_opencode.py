@@ -52,6 +52,7 @@ def test_a_tool_that_runs(rig: Rig, config: dict[str, object]) -> None:
     first, second = rig.served()
     # Over the protocol it tells the numbers of the last call alone; the first one is unknown.
     assert ended.usage == ([first, second] if config else [{}, second])
+    assert ended.result["cost"]["shown"].startswith("≥ $")
 
 
 def test_tools_at_the_same_time(rig: Rig) -> None:

@@ -132,6 +132,20 @@ def test_steered_words_are_answered_when_the_turn_is_over(rig: Rig) -> None:
     assert known(ended.counted) == known(total(rig.served()))
 
 
+def test_ctrl_c_while_words_wait(rig: Rig) -> None:
+    with rig.started("Please MOCK:slow") as going:
+        going.until_text("w5 ")
+        steered = rig.capsule_command("steer", going.run, "and then MOCK:plain", "--json")
+        going.interrupt()
+        ended = going.ended()
+
+    assert steered.status == 0, steered.err
+    assert ended.outcome == INTERRUPTED
+    assert ended.events[-1]["type"] == "turn-failed"  # it left by itself
+    assert [steer["taken_at"] for steer in ended.result["steers"]] == [None]
+    assert [line["at"] for line in rig.asked()].count("asked") == 1
+
+
 def test_asking_for_permission_that_is_given(rig: Rig) -> None:
     asking = rig.capsule(config={"permissions": "ask"})
 
@@ -182,12 +196,20 @@ def test_an_error_of_the_api(rig: Rig, status: int, kind: str, code: int) -> Non
     assert ended.text == ""  # what it says of the error is no answer
 
 
-@pytest.mark.parametrize("status", [429, 500])
-def test_it_tries_again_in_silence_until_a_limit_ends_it(rig: Rig, status: int) -> None:
-    ended = rig.run(f"Please MOCK:http{status}", capsule=rig.capsule(limits='wall = "8s"'))
+def test_it_tries_again_in_silence_until_a_limit_ends_it(rig: Rig) -> None:
+    ended = rig.run("Please MOCK:http500", capsule=rig.capsule(limits='wall = "8s"'))
 
     assert ended.outcome == ("timed-out", "wall", 124)
     assert ended.counted == {}
+
+
+def test_a_server_that_stays_busy(rig: Rig) -> None:
+    ended = rig.run("Please MOCK:http429", capsule=rig.capsule(config={"retries": 1}))
+
+    assert ended.outcome == ("failed", "rate-limit", 1)
+    assert ended.counted == {}
+    retries = [event for event in ended.events if event["type"] == "retrying"]
+    assert [(retry["attempt"], retry["max"], retry["delay"]) for retry in retries] == [(1, 1, 1.0)]
 
 
 @pytest.mark.parametrize("scenario", ["refusal", "maxtok"])

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import struct
 
-from capsule_runtime.core.syscalls import ARCHITECTURES, Machine
+from capsule_runtime.core.syscalls import ARCHITECTURES, MachineName
 
 LONGEST = 4096
 """The kernel takes no longer program."""
@@ -39,7 +39,7 @@ def run(program: bytes, call: bytes) -> int:
 
 
 def answer(
-    program: bytes, machine: Machine, number: int, *arguments: int, audit: int | None = None
+    program: bytes, machine: MachineName, number: int, *arguments: int, audit: int | None = None
 ) -> int:
     """Return what *program* answers to call *number* with *arguments*, each of 64 bits."""
     audit = ARCHITECTURES[machine].audit if audit is None else audit

@@ -89,11 +89,15 @@ class Command:
         }
 
     def __call__(
-        self, *words: str, stdin: bytes | None = b"", env: Mapping[str, str] | None = None
+        self,
+        *words: str,
+        stdin: bytes | None = b"",
+        env: Mapping[str, str] | None = None,
+        before: tuple[str, ...] = (),
     ) -> Done:
-        """Run `capsule` with *words* to its end."""
+        """Run `capsule` with *words* to its end; *before* is a program that starts it."""
         done = subprocess.run(
-            [PROGRAM, *words],
+            [*before, PROGRAM, *words],
             input=stdin,
             capture_output=True,
             cwd=self.folder,

@@ -45,6 +45,11 @@ def argv_behind(
     if profile is None:
         return list(argv)
     program = build_filter(profile, os.uname().machine, unix_sockets=unix_sockets)
+    return argv_behind_program(program, argv)
+
+
+def argv_behind_program(program: bytes, argv: Sequence[str]) -> list[str]:
+    """Return the command that runs *argv* behind the filter *program*."""
     encoded = base64.b64encode(program).decode()
     return [sys.executable, "-I", "-S", "-c", _BEHIND, encoded, *argv]
 

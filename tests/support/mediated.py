@@ -7,6 +7,7 @@ import base64
 import json
 import os
 import shutil
+import signal
 import socket
 import subprocess
 import sys
@@ -33,16 +34,21 @@ _BEHIND = f"""
 import array, base64, os, socket, sys
 sys.path.append({os.path.dirname(filters.__file__)!r})
 from filters import install, install_notifying
+from landlock import restrict
 from walls import drop_privileges
 talk, uid = socket.socket(fileno=int(sys.argv[1])), int(sys.argv[2])
 if uid >= 0:
     os.setgroups([]); os.setresgid(uid, uid, uid); os.setresuid(uid, uid, uid)
 drop_privileges()
+if sys.argv[5]:
+    system = ("/usr", "/bin", "/lib", "/lib64", "/etc")
+    rules = [(path.encode(), "read") for path in system if os.path.exists(path)]
+    restrict([*rules, (b"/proc", "look"), (sys.argv[5].encode(), "write")])
 told = install_notifying(base64.b64decode(sys.argv[3]))
 talk.sendmsg([b"x"], [(socket.SOL_SOCKET, socket.SCM_RIGHTS, array.array("i", [told]))])
 talk.recv(1)
 install(base64.b64decode(sys.argv[4]))
-os.execvp(sys.argv[5], sys.argv[5:])
+os.execvp(sys.argv[6], sys.argv[6:])
 """
 
 
@@ -54,6 +60,7 @@ class Place:
         self.workdir = folder / "work"
         self.outside = folder / "outside"
         self.identity = Identity(STRANGER, STRANGER) if os.geteuid() == 0 else None
+        self.behind_landlock = False
         self.verdicts: list[Verdict] = []
         self.serving: anyio.CancelScope
         self.ended: anyio.Event
@@ -83,13 +90,26 @@ class Place:
         uid = self.identity.uid if self.identity else -1
         programs = [build_notify_filter(machine, stays_readable=True)]
         programs.append(build_filter("strict", machine))
+        beneath = str(self.workdir) if self.behind_landlock else ""
         encoded = [base64.b64encode(program).decode() for program in programs]
         ours, theirs = socket.socketpair()
         with ours, theirs:
             number = str(theirs.fileno())
             process = await anyio.open_process(
-                [sys.executable, "-I", "-S", "-c", _BEHIND, number, str(uid), *encoded, *argv],
+                [
+                    sys.executable,
+                    "-I",
+                    "-S",
+                    "-c",
+                    _BEHIND,
+                    number,
+                    str(uid),
+                    *encoded,
+                    beneath,
+                    *argv,
+                ],
                 stdin=subprocess.DEVNULL,
+                start_new_session=True,
                 pass_fds=[theirs.fileno()],
                 cwd=self.workdir,
                 env={**ENV, "HOME": str(self.workdir)},
@@ -112,7 +132,7 @@ class Place:
                         tasks.cancel_scope.cancel()
                 finally:
                     with suppress(ProcessLookupError):
-                        process.kill()
+                        os.killpg(process.pid, signal.SIGKILL)
 
     async def _serve(self, broker: Broker) -> None:
         with closing(broker), self.serving:

@@ -7,6 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from capsule_runtime.core.capability_forms import (
+    hint_for,
     host_in_one_form,
     parse_item,
     trouble_with_host,
@@ -68,8 +69,12 @@ def test_a_path_of_its_own_may_be_read_and_not_written() -> None:
         "*.example.org",
         "*.example.org:8443",
         "xn--bcher-kva.example",
-        "127.0.0.1",
+        "8.8.8.8",
         "10.0.0.255:80",
+        "[2606:4700::1111]",
+        "[fd12:3456::1]:8443",
+        "http://example.org",
+        "http://*.example.org:8080",
         LABEL + ".org",
         "1.example",
     ],
@@ -84,16 +89,21 @@ def test_hosts_that_are_written_right(host: str) -> None:
         ("", "a host is"),
         ("*", "a host is"),
         ("*.org", "two names"),
-        ("*.*.example.org", "a host is"),
-        ("a.*.example.org", "a host is"),
-        ("*example.org", "a host is"),
+        ("*.*.example.org", "a * elsewhere than in one leading"),
+        ("a.*.example.org", "a * elsewhere than in one leading"),
+        ("*example.org", "a * elsewhere than in one leading"),
+        ("*.10.0.0.1", "four numbers"),
+        ("https://a.org", "only http://"),
+        ("http://a.org/", "a host is"),
+        ("http://", "a host is"),
         ("-a.org", "a host is"),
         ("a..org", "a host is"),
         ("a b.org", "a host is"),
         ("a.org\n", "a host is"),
         ("a.org/x", "a host is"),
         ("user@a.org", "a host is"),
-        ("bücher.example", "xn--"),
+        ("bücher.example", "as it stands in DNS: xn--bcher-kva.example"),
+        ("straße.example", "as it stands in DNS, with xn--"),
         (LABEL + "a.org", "a host is"),
         (".".join([LABEL] * 4), "a host is"),
         ("a.org:", "a port"),
@@ -108,7 +118,22 @@ def test_hosts_that_are_written_right(host: str) -> None:
         ("0x7f.1", "four numbers"),
         ("0x7f000001", "four numbers"),
         ("010.0.0.1", "four numbers"),
-        ("[::1]", "a"),
+        ("[::1", "in brackets"),
+        ("[::1]443", "in brackets"),
+        ("2606:4700::1111", "in brackets"),
+        ("[2606:4700:::1111]", "in brackets"),
+        ("[fe80::1%eth0]", "zone"),
+        ("[2606:4700::1111]:0", "a port"),
+        ("127.0.0.1", "loopback"),
+        ("[::1]", "loopback"),
+        ("0.0.0.0", "unspecified"),
+        ("169.254.169.254:80", "metadata"),
+        ("168.63.129.16", "metadata"),
+        ("169.254.1.1", "link-local"),
+        ("224.0.0.1", "multicast"),
+        ("100.64.0.1", "shared"),
+        ("[::ffff:10.0.0.1]", "in no other form"),
+        ("[64:ff9b::a00:1]", "in no other form"),
     ],
 )
 def test_hosts_that_are_not(host: str, part: str) -> None:
@@ -117,7 +142,15 @@ def test_hosts_that_are_not(host: str, part: str) -> None:
 
 @pytest.mark.parametrize(
     ("host", "form"),
-    [("A.org", "a.org"), ("a.org.", "a.org"), ("a.org:443", "a.org"), ("a.org.:80", "a.org:80")],
+    [
+        ("A.org", "a.org"),
+        ("a.org.", "a.org"),
+        ("a.org:443", "a.org"),
+        ("a.org.:80", "a.org:80"),
+        ("HTTP://A.org:80", "http://a.org"),
+        ("http://a.org:443", "http://a.org:443"),
+        ("[2606:4700:0:0::1]:443", "[2606:4700::1]"),
+    ],
 )
 def test_a_host_has_one_form(host: str, form: str) -> None:
     assert host_in_one_form(host) == form
@@ -176,6 +209,11 @@ def test_any_word_is_a_grant_or_refused(word: str) -> None:
     except ValueError:
         return
     assert parse_item(str(item)) == item
+
+
+@pytest.mark.parametrize(("word", "part"), [("host=*", "host=10.1.2.3"), ("raed=/a", "read=/usr")])
+def test_who_writes_a_grant_wrong_is_shown_one_of_its_kind(word: str, part: str) -> None:
+    assert part in hint_for(word)
 
 
 def test_troubles_are_found_where_they_stand() -> None:

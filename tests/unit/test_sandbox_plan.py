@@ -139,10 +139,25 @@ def test_before_scopes_processes_are_shared() -> None:
 def test_a_work_directory_around_a_login_is_told(workdir: str) -> None:
     found = planned(replace(GROUND, workdir=workdir)).report.caveats
 
-    assert any(".ssh lies in the work directory" in caveat for caveat in found)
+    told = [caveat for caveat in found if "in the work directory, so" in caveat]
+    assert len(told) == 1
+    assert ".ssh" in told[0]
 
 
 def test_a_state_in_a_shared_folder_is_told() -> None:
     found = planned(replace(GROUND, state="/tmp/state")).report.caveats
 
     assert "/tmp/state lies in /tmp, so it is open to the harness" in found
+
+
+def test_a_work_directory_that_holds_the_home_has_one_caveat_for_all_of_it() -> None:
+    home = "/people/me"
+    credentials = tuple(f"{home}/{name}" for name in (".ssh", ".netrc", ".config/gh"))
+    ground = replace(GROUND, workdir=home, state=f"{home}/.state/capsule", credentials=credentials)
+
+    found = [it for it in planned(ground).report.caveats if "open to the harness" in it]
+
+    assert found == [
+        "these lie in the work directory, so they are open to the harness:"
+        " /people/me/.state/capsule, /people/me/{.ssh,.netrc}, /people/me/.config/gh"
+    ]

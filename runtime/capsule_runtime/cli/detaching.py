@@ -13,7 +13,11 @@ from contextlib import suppress
 from functools import partial
 from pathlib import Path
 
+import msgspec
+
+from capsule_runtime.active_run import ActiveRun
 from capsule_runtime.cli.failures import INTERRUPTED, write_stderr
+from capsule_runtime.cli.lines import PlainRenderer, paragraph
 from capsule_runtime.cli.output import STDERR, STDOUT, write_bytes
 from capsule_runtime.cli.running import Caller, Wishes, run_unseen
 from capsule_runtime.errors import HostError
@@ -35,7 +39,7 @@ def leave_running(request: RunRequest, wishes: Wishes) -> int:
     complaints = os.memfd_create("complaints")
     if child := os.fork():
         os.close(writer)
-        return _recorded(child, reader, complaints)
+        return _recorded(child, reader, complaints, wishes)
     os.close(reader)
     _become_background(complaints)
     return run_unseen(request, wishes, Caller(writer, partial(_report, writer)))
@@ -50,7 +54,7 @@ def _become_background(complaints: int) -> None:
     os.close(complaints)
 
 
-def _report(writer: int, run: str, folder: Path) -> None:
+def _report(writer: int, run: ActiveRun, folder: Path) -> None:
     """Tell the parent that *run* is recorded; from here on complaints go to a file of the run."""
     folder.mkdir(mode=0o700, parents=True, exist_ok=True)
     fd = os.open(
@@ -61,26 +65,30 @@ def _report(writer: int, run: str, folder: Path) -> None:
     os.dup2(fd, STDERR)
     os.close(fd)
     # A parent that died meanwhile does not get to know; the run goes on all the same.
-    with suppress(BrokenPipeError):
-        os.write(writer, run.encode())
-    os.close(writer)
+    with suppress(BrokenPipeError), open(writer, "wb") as pipe:
+        pipe.write(msgspec.json.encode((run.id, *run.notes)) + b"\n")
 
 
-def _recorded(child: int, reader: int, complaints: int) -> int:
+def _recorded(child: int, reader: int, complaints: int, wishes: Wishes) -> int:
     """Wait for what *child* has to report, and pass it on."""
     try:
-        run = os.read(reader, 256)
+        with open(reader, "rb") as pipe:
+            told = pipe.readline()
     except KeyboardInterrupt:
         os.kill(child, signal.SIGTERM)
         os.waitpid(child, 0)
         return INTERRUPTED
-    if run:
-        write_bytes(run + b"\n")
+    if told:
+        run, *notes = msgspec.json.decode(told, type=tuple[str, ...])
+        renderer = wishes.rows or PlainRenderer()
+        for note in notes:
+            write_stderr(renderer.whole([paragraph(f"warning: {note}")]))
+        write_bytes(run.encode() + b"\n")
         return 0
     status = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
     os.lseek(complaints, 0, os.SEEK_SET)
-    with os.fdopen(complaints, "rb") as told:
-        write_stderr(told.read().decode("utf-8", "replace"))
+    with os.fdopen(complaints, "rb") as complained:
+        write_stderr(complained.read().decode("utf-8", "replace"))
     if status < 0:
         raise HostError(
             "E-HOST-020", f"the process that was to own the run was ended by signal {-status}"

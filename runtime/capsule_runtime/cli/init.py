@@ -55,4 +55,4 @@ def _name_for(folder: Path) -> str:
 def _next_step(name: str) -> str:
     """Return a command that a shell takes as it is meant."""
     word = shlex.quote(f"./{name}" if name.startswith("-") else name)
-    return f"capsule run {word} --task 'look around' --containment advisory"
+    return f"capsule run {word} --task 'look around'"

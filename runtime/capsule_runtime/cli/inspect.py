@@ -10,13 +10,14 @@ import click
 
 from capsule_runtime.cli.failures import write_stderr
 from capsule_runtime.cli.glance import seconds_of
-from capsule_runtime.cli.options import MOST, json_option, run_argument
+from capsule_runtime.cli.options import MOST, Amount, json_option, run_argument
 from capsule_runtime.cli.outline import outline
 from capsule_runtime.cli.output import STDOUT, width_of, write_json, write_stdout
 from capsule_runtime.cli.printer import Shown, shown, shown_line
 from capsule_runtime.cli.result import Result, result_of
 from capsule_runtime.cli.spending import prices_for
 from capsule_runtime.core.containment import in_one_line
+from capsule_runtime.core.egress_facts import EgressSummary, Reached
 from capsule_runtime.core.index import IndexRow
 from capsule_runtime.core.log import Steer
 from capsule_runtime.core.money import show_told
@@ -30,14 +31,13 @@ _SHORT_ID = len("run_") + 13
 """Enough of an id to tell apart runs that were not created in the same sixteenth of a second."""
 _UNNAMED_CONTEXT = "ctx_"
 _FILES_SHOWN = 20
+_PLACES_SHOWN = 20
 _WORDS_SHOWN = 60
 
 
 @click.command("ps", epilog="Example: capsule ps --all --json")
 @click.option("--all", "-a", "every", is_flag=True, help="Runs that have ended too.")
-@click.option(
-    "--limit", type=click.IntRange(1, MOST), default=_LIMIT, help=f"At most so many ({_LIMIT})."
-)
+@click.option("--limit", type=Amount(1, MOST), default=_LIMIT, help=f"At most so many ({_LIMIT}).")
 @json_option
 def ps_command(every: bool, limit: int, as_json: bool) -> int:
     """List the runs that are going on, newest first."""
@@ -133,6 +133,26 @@ def _permissions(result: Result) -> str | None:
     return f"{result.permissions_allowed} allowed, {result.permissions_denied} denied"
 
 
+def _network(egress: EgressSummary) -> list[str]:
+    """Return what a person wants to know first, then place by place."""
+    moved = f"{show_size(egress.sent_bytes)} out, {show_size(egress.received_bytes)} in"
+    lines = [f"{egress.allowed} allowed ({moved}), {egress.refused} refused"]
+    lines += map(_reached, egress.places[:_PLACES_SHOWN])
+    if (more := len(egress.places) - _PLACES_SHOWN) > 0:
+        lines.append(f"and {more} more")
+    if egress.is_cut:
+        lines.append("and others that are only counted")
+    return lines
+
+
+def _reached(place: Reached) -> str:
+    name = place.place or "what named no place"
+    name = f"{name} (upstream)" if place.door == "upstream" else name
+    allowed = f"{place.allowed} allowed" if place.allowed else ""
+    refused = f"{place.refused} refused ({', '.join(place.why)})" if place.refused else ""
+    return f"{name}: {', '.join(filter(None, (allowed, refused)))}"
+
+
 def _steered(it: Steer) -> str:
     became = "taken" if it.taken_at else f"refused ({it.refused})" if it.refused else "not taken"
     words = " ".join(it.text.split())
@@ -172,6 +192,7 @@ def _page(result: Result, task: str) -> Shown:
         "turns": result.turns,
         "tool calls": result.tool_calls,
         "permissions": _permissions(result),
+        "network": _network(result.egress) if result.egress else None,
         "model calls": result.steps,
         "tokens": result.tokens,
         "cost": result.cost.shown if result.cost else "—",

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
+from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
+from capsule_runtime.cli.lines import Line
 from capsule_runtime.cli.printer import Shown, shown_json, shown_line
 
 if TYPE_CHECKING:
@@ -39,6 +42,21 @@ class LogWishes(NamedTuple):
             wrapper_class=structlog.make_filtering_bound_logger(self.level),
         )
         return cast("Logger", wrapped)
+
+
+class JsonRows:
+    """Render what else is said on stderr as rows of JSON, for who reads those."""
+
+    def entry(self, head: Line, tail: Line = ()) -> Shown:
+        """Return *head* and *tail* in one row."""
+        return self.whole([*head, *tail])
+
+    def whole(self, line: Line) -> Shown:
+        """Return *line* in one row."""
+        message = "".join(span.text for span in line)
+        at = datetime.now(UTC).isoformat().replace("+00:00", "Z")
+        row = {"event": "notice", "message": message, "level": "warning", "at": at}
+        return Shown(shown_json(json.dumps(row, ensure_ascii=False)) + "\n")
 
 
 class _Rows:

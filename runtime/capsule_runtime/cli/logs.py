@@ -9,7 +9,7 @@ import anyio
 import click
 import msgspec
 
-from capsule_runtime.cli.options import MOST, json_option, run_argument
+from capsule_runtime.cli.options import AMOUNT, json_option, run_argument
 from capsule_runtime.cli.printer import Shown, shown
 from capsule_runtime.cli.screen import open_screen
 from capsule_runtime.cli.signals import exit_status_of_signal
@@ -26,7 +26,7 @@ _ENTRY_LIMIT = 2000
 @click.option("--follow", "-f", is_flag=True, help="Go on until the run ends.")
 @click.option(
     "--after",
-    type=click.IntRange(0, MOST),
+    type=AMOUNT,
     default=0,
     metavar="SEQ",
     help="Entries after this number.",

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import os
+import re
 from pathlib import Path
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import click
 from click.shell_completion import CompletionItem
@@ -17,7 +18,24 @@ from capsule_runtime.manifest import MEMORY_BYTES_AT_LEAST
 MOST = 2**53
 """The largest number that an option takes: beyond it, JSON and SQLite lose count."""
 
+_DIGITS = re.compile("-?[0-9]{1,100}")
+
 _Given = TypeVar("_Given", bound="str | tuple[str, ...] | None")
+
+
+class Amount(click.IntRange):
+    """A whole number in plain digits. Python would read more, such as 1_000 and digits of others."""
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> int:
+        """Return the number. Raises as click wants it."""
+        if isinstance(value, str):
+            if not _DIGITS.fullmatch(value):
+                self.fail(f"{value!r} is not a whole number in plain digits", param, ctx)
+            value = int(value)
+        return super().convert(value, param, ctx)
+
+
+AMOUNT = Amount(0, MOST)
 
 
 def to_seconds(ctx: click.Context, param: click.Parameter, value: str | None) -> float | None:

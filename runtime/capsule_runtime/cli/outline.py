@@ -11,6 +11,9 @@ from capsule_runtime.cli.printer import Shown, shown, shown_line
 from capsule_runtime.core.money import show_usd
 from capsule_runtime.core.units import show_duration, show_size
 
+_WIDEST = 24
+"""Of names, where values begin: a longer one has its value behind it, and moves no other."""
+
 
 def outline(value: object) -> Shown:
     """Return *value*, a struct or what JSON can hold, as lines of names and values."""
@@ -21,7 +24,8 @@ def _lines(value: object, indent: str) -> Iterator[str]:
     if isinstance(value, dict):
         fields = cast("dict[str, object]", value)
         told = {name: _told(name, inner) for name, inner in fields.items() if _is_short(inner)}
-        column = max((len(label) for label, _ in told.values()), default=0)
+        labels = [len(label) for label, _ in told.values()]
+        column = max((it for it in labels if it <= _WIDEST), default=0)
         for name, inner in fields.items():
             if name in told:
                 label, text = told[name]

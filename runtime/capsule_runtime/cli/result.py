@@ -5,7 +5,8 @@ from __future__ import annotations
 import errno
 import os
 import stat
-from collections.abc import Iterable
+from collections.abc import Generator, Iterable
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 import msgspec
@@ -17,13 +18,14 @@ from capsule_runtime.cli.output import STDERR, STDOUT
 from capsule_runtime.core.calls import CallUsage
 from capsule_runtime.core.ceilings import Ceilings, DayCeilings
 from capsule_runtime.core.containment import Containment
+from capsule_runtime.core.egress_facts import EgressSummary
 from capsule_runtime.core.grants import Grants
 from capsule_runtime.core.ledger import Spend
 from capsule_runtime.core.log import Record, Steer
 from capsule_runtime.core.money import show_cost
 from capsule_runtime.core.outcome import Outcome, Reason, exit_code
 from capsule_runtime.core.prices import PriceTable, cost_of
-from capsule_runtime.errors import UsageError
+from capsule_runtime.errors import CapsuleError, UsageError
 
 
 class ShownCost(Struct, frozen=True):
@@ -65,6 +67,8 @@ class Result(Struct, frozen=True):
     permissions_allowed: int
     permissions_denied: int
     """How often the harness asked whether it may use a tool, and what it was told."""
+    egress: EgressSummary | None
+    """What it reached in the network, and what it was refused; null if it tried nothing."""
     tokens: int | None
     steps: int
     """How many calls of a model were heard of."""
@@ -87,6 +91,20 @@ class Result(Struct, frozen=True):
     """The regular files in it, by name: at most 10 000."""
     out_is_cut: bool
     """Whether there may be more in it: too many, too deep, or a folder that cannot be read."""
+
+
+class Refusal(Struct, frozen=True):
+    """What stands there instead when no run was begun."""
+
+    code: str
+    """Of the error, as `capsule explain` explains it."""
+    message: str
+    hint: str
+    exit_code: int
+    run: None = None
+    outcome: Outcome = Outcome.REFUSED
+    reason: None = None
+    response: None = None
 
 
 def result_of(record: Record, out_folder: Path, prices: PriceTable | None) -> Result:
@@ -118,6 +136,7 @@ def result_of(record: Record, out_folder: Path, prices: PriceTable | None) -> Re
         tool_calls=record.tool_calls,
         permissions_allowed=record.allowed,
         permissions_denied=record.denied,
+        egress=record.egress.summary,
         tokens=record.tokens,
         steps=len(record.usage.calls),
         cost=shown_cost(record.usage.calls, prices) if prices else None,
@@ -178,19 +197,46 @@ def write_result(path: Path, result: Result) -> None:
     Raises:
         UsageError: the disk refuses, or *path* has become something else than a regular file.
     """
-    draft = _draft_beside(path)
     try:
-        _check_is_free(path, follows_links=False)
-        with draft.open("xb") as file:
-            file.write(msgspec.json.format(msgspec.json.encode(result), indent=2) + b"\n")
-        draft.replace(path)
+        _write(path, result)
     except OSError as exc:
-        _discard(draft)
         raise UsageError(
             "E-USE-028",
             f"no result can be written to {path}: {exc.strerror}",
             f"The run has ended; read it with: capsule show --json {result.run}",
         ) from exc
+
+
+@contextmanager
+def refusals_kept(path: Path | None) -> Generator[None]:
+    """Leave it at *path* if an error in the block keeps a run from beginning."""
+    try:
+        yield
+    except CapsuleError as error:
+        if path is not None:
+            with suppress(OSError):  # why there is no run matters more, and is told
+                _write(path, _refusal(error))
+        raise
+
+
+def _refusal(error: CapsuleError) -> Refusal:
+    # Names of files in a message may be no text.
+    message, hint = (
+        text.encode("utf-8", "backslashreplace").decode() for text in (error.message, error.hint)
+    )
+    return Refusal(error.code, message, hint, error.exit_status)
+
+
+def _write(path: Path, value: Struct) -> None:
+    draft = _draft_beside(path)
+    try:
+        _check_is_free(path, follows_links=False)
+        with draft.open("xb") as file:
+            file.write(msgspec.json.format(msgspec.json.encode(value), indent=2) + b"\n")
+        draft.replace(path)
+    except OSError:
+        _discard(draft)
+        raise
 
 
 def _check_is_free(path: Path, *, follows_links: bool = True) -> None:

@@ -3,65 +3,27 @@
 from __future__ import annotations
 
 import os
-from typing import Any, Literal, NamedTuple
+from typing import Any
 
 import click
 
 from capsule_runtime.cli.detaching import leave_running
-from capsule_runtime.cli.inputs import STDIN, MessageReader, parse_variables
 from capsule_runtime.cli.log_lines import FORMATS, LEVELS, LogWishes
 from capsule_runtime.cli.options import (
-    MOST,
+    AMOUNT,
+    Amount,
     format_option,
     not_empty,
-    to_absolute,
     to_bytes,
     to_microusd,
     to_seconds,
 )
 from capsule_runtime.cli.outline import outline
 from capsule_runtime.cli.output import write_json, write_stdout
-from capsule_runtime.cli.result import find_result_path
+from capsule_runtime.cli.result import find_result_path, refusals_kept
+from capsule_runtime.cli.run_request import Given, check, request_of, without_capsule
 from capsule_runtime.cli.running import Wishes, run_here
-from capsule_runtime.cli.words import check_words
-from capsule_runtime.core.ceilings import Ceilings
-from capsule_runtime.core.grants import Wish
 from capsule_runtime.plan import plan_run
-from capsule_runtime.request import RunRequest
-
-
-class _Given(NamedTuple):
-    """The options and arguments as they were given."""
-
-    capsule: str | None
-    dash: str | None
-    task: str | None
-    task_file: str | None
-    driver: str | None
-    inputs: tuple[str, ...]
-    workdir: str
-    format: str
-    timeout: float | None
-    memory: int | None
-    processes: int | None
-    context: str | None
-    wait: bool
-    model: str | None
-    variables: tuple[str, ...]
-    result: str | None
-    detach: bool
-    containment: str | None
-    grants: tuple[str, ...]
-    max_usd: int | None
-    max_tokens: int | None
-    max_turns: int | None
-    max_tool_calls: int | None
-    on_unmetered: Literal["refuse", "allow"]
-    on_permission: Wish | None
-    explain: bool
-    as_json: bool
-    log_level: str | None
-    log_format: str
 
 
 class _RunCommand(click.Command):
@@ -74,9 +36,6 @@ class _RunCommand(click.Command):
 
     def collect_usage_pieces(self, ctx: click.Context) -> list[str]:
         return [*super().collect_usage_pieces(ctx), "[-- WORD...]"]
-
-
-_AMOUNT = click.IntRange(0, MOST)
 
 
 @click.command(
@@ -118,7 +77,7 @@ _AMOUNT = click.IntRange(0, MOST)
 )
 @click.option(
     "--processes",
-    type=click.IntRange(min=1),
+    type=Amount(min=1),
     metavar="N",
     help="Let it have no more processes and threads.",
 )
@@ -152,7 +111,13 @@ _AMOUNT = click.IntRange(0, MOST)
 @click.option(
     "--containment",
     type=click.Choice(["sealed", "scoped", "advisory"]),
-    help="The weakest walls that will do.",
+    help="The walls to run behind; the strongest there are, from scoped on, if you do not say.",
+)
+@click.option(
+    "--upstream",
+    callback=not_empty,
+    metavar="HOST:PORT",
+    help="The one place that a sealed run reaches, at that port of its own 127.0.0.1.",
 )
 @click.option(
     "--grant",
@@ -166,11 +131,11 @@ _AMOUNT = click.IntRange(0, MOST)
 @click.option(
     "--max-usd", callback=to_microusd, metavar="USD", help="Stop once it cost this much, like 1.50."
 )
-@click.option("--max-tokens", type=_AMOUNT, metavar="N", help="Stop once it used so many tokens.")
+@click.option("--max-tokens", type=AMOUNT, metavar="N", help="Stop once it used so many tokens.")
 @click.option(
-    "--max-turns", type=_AMOUNT, metavar="N", help="Stop when the model answers more often."
+    "--max-turns", type=AMOUNT, metavar="N", help="Stop when the model answers more often."
 )
-@click.option("--max-tool-calls", type=_AMOUNT, metavar="N", help="Stop when it calls more tools.")
+@click.option("--max-tool-calls", type=AMOUNT, metavar="N", help="Stop when it calls more tools.")
 @click.option(
     "--on-unmetered",
     type=click.Choice(["refuse", "allow"]),
@@ -203,78 +168,19 @@ def run_command(ctx: click.Context, /, **options: Any) -> int:
     The answer goes to stdout, everything else to stderr; the exit status tells how the run ended.
     Ctrl-C interrupts the run, a second one kills it. Words after -- go to the harness.
     """
-    given = _without_capsule(_Given(**options))
-    _check(ctx, given)
-    request = _request(given, ctx.meta["harness_words"])
+    given = without_capsule(Given(**options))
+    check(ctx, given)
     if given.explain:
-        plan = plan_run(request)
+        plan = plan_run(request_of(given, ctx.meta["harness_words"]))
         write_json(plan) if given.as_json else write_stdout(outline(plan))
         return 0
     result = find_result_path(given.result) if given.result else None
-    if os.isatty(0) and os.isatty(2):
-        from capsule_runtime.cli.trusting import offer_trust  # most runs have nobody to ask
+    with refusals_kept(result):
+        request = request_of(given, ctx.meta["harness_words"])
+        if os.isatty(0) and os.isatty(2):
+            from capsule_runtime.cli.trusting import offer_trust  # most runs have nobody to ask
 
-        offer_trust(request)
+            offer_trust(request)
     log = LogWishes(given.log_level, given.log_format) if given.log_level else None
     wishes = Wishes(given.format, given.wait, result, log)
     return leave_running(request, wishes) if given.detach else run_here(request, wishes)
-
-
-def _without_capsule(given: _Given) -> _Given:
-    """Take the first word for what it is where a driver stands for the capsule."""
-    if given.driver and given.capsule == STDIN and given.dash is None:
-        return given._replace(capsule=None, dash=STDIN)
-    return given
-
-
-def _check(ctx: click.Context, given: _Given) -> None:
-    """Refuse what no single option can tell to be wrong."""
-    if given.capsule is None and given.driver is None:
-        ctx.fail("missing argument 'CAPSULE', or a driver with --driver")
-    if given.capsule is not None and given.driver is not None:
-        ctx.fail(
-            f"--driver {given.driver} runs a harness without a capsule, and {given.capsule!r} is one;"
-            " a capsule names its own driver"
-        )
-    if given.dash not in (None, STDIN):
-        ctx.fail(
-            f"unexpected word {given.dash!r}; a task is given with --task, "
-            "and words for the harness stand after --"
-        )
-    if given.dash and (given.task is not None or given.task_file):
-        ctx.fail("the task was given twice: - reads it from stdin")
-    if given.as_json and not given.explain:
-        ctx.fail("--json goes with --explain; frames come with --format jsonl")
-    if given.wait and not given.context:
-        ctx.fail("--wait goes with --context: without one, no other run is in the way")
-
-
-def _request(given: _Given, harness_words: tuple[str, ...]) -> RunRequest:
-    """Build the request; this may read stdin."""
-    capsule = None if given.capsule is None else to_absolute(given.capsule)
-    workdir = to_absolute(given.workdir)
-    check_words([str(capsule or ""), str(workdir)])
-    task = STDIN if given.dash else given.task
-    return RunRequest(
-        capsule=capsule,
-        message=MessageReader().read(task, given.task_file, given.inputs),
-        workdir=workdir,
-        context=given.context,
-        model=given.model,
-        args=harness_words,
-        env=parse_variables(given.variables),
-        wall_seconds=given.timeout,
-        memory_bytes=given.memory,
-        processes=given.processes,
-        containment=given.containment,
-        grants=given.grants,
-        ceilings=Ceilings(
-            given.max_usd,
-            given.max_tokens,
-            given.max_turns,
-            given.max_tool_calls,
-            given.on_unmetered,
-        ),
-        on_permission=given.on_permission,
-        driver=given.driver,
-    )

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import AsyncGenerator, Awaitable, Callable
-from contextlib import asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
 from typing import NamedTuple
 
@@ -12,10 +12,15 @@ import anyio
 from capsule_runtime.active_run import ActiveRun
 from capsule_runtime.cli.failures import write_stderr
 from capsule_runtime.cli.following import make_view, show_own_run
-from capsule_runtime.cli.log_lines import LogWishes
+from capsule_runtime.cli.log_lines import JsonRows, LogWishes
 from capsule_runtime.cli.printer import Shown
 from capsule_runtime.cli.reader import reader_gone
-from capsule_runtime.cli.result import exit_status_of_run, result_of, write_result
+from capsule_runtime.cli.result import (
+    exit_status_of_run,
+    refusals_kept,
+    result_of,
+    write_result,
+)
 from capsule_runtime.cli.screen import open_screen
 from capsule_runtime.cli.signals import Stopper, exit_status_of_signal, heeded_signals
 from capsule_runtime.cli.spending import prices_for
@@ -41,8 +46,8 @@ class Caller(NamedTuple):
 
     fd: int
     """A pipe that it reads until the run is recorded."""
-    tell: Callable[[str, Path], None]
-    """Tell it a run's id and its folder; closes the pipe."""
+    tell: Callable[[ActiveRun, Path], None]
+    """Tell it of a run and its folder; closes the pipe."""
 
 
 class Wishes(NamedTuple):
@@ -54,6 +59,12 @@ class Wishes(NamedTuple):
     result: Path | None = None
     log: LogWishes | None = None
     """What to tell of how things go; by default nothing."""
+
+    @property
+    def rows(self) -> JsonRows | None:
+        """Return what renders all that is said on stderr, if that is to be JSON alone."""
+        in_json = self.log is not None and self.log.format == "json"
+        return JsonRows() if in_json and self.format != "text" else None
 
     def logger(self, write: Callable[[Shown], None]) -> Logger | None:
         """Return the logger that was wished for, which gives its rows to *write*."""
@@ -83,11 +94,11 @@ def run_unseen(request: RunRequest, wishes: Wishes, caller: Caller) -> int:
 async def _run_here(request: RunRequest, wishes: Wishes) -> int:
     # Signals are heeded until the screen is closed: a late one must not break off its closing.
     with heeded_signals() as signals:
-        async with open_screen() as screen:
+        async with open_screen(wishes.rows) as screen:
             view = make_view(wishes.format, screen)
 
             async def show(run: ActiveRun, stopper: Stopper) -> None:
-                if wishes.format == "jsonl":  # no frame holds a note of the launch
+                if wishes.format != "text":  # which shows the notes that are in the log
                     for note in run.notes:
                         view.notice(f"warning: {note}")
                 await show_own_run(run, view, screen, stopper)
@@ -104,7 +115,7 @@ async def _run_unseen(request: RunRequest, wishes: Wishes, caller: Caller) -> in
             async def wait(run: ActiveRun, _stopper: Stopper) -> None:
                 folder = (await _out_folder(run.id)).parent
                 watching.cancel()
-                caller.tell(run.id, folder)
+                caller.tell(run, folder)
                 await run.wait()
 
             return await _own(request, wishes, stopper, wait, wishes.logger(write_stderr))
@@ -133,8 +144,10 @@ async def _own(
     record: Record | None = None
     async with anyio.create_task_group() as tasks:
         tasks.start_soon(stopper.watch)
-        async with open_supervisor(logger=logger) as supervisor:
-            run = await _start(supervisor, request, stopper, wait=wishes.wait)
+        async with AsyncExitStack() as stack:
+            with refusals_kept(wishes.result):
+                supervisor = await stack.enter_async_context(open_supervisor(logger=logger))
+                run = await _start(supervisor, request, stopper, wait=wishes.wait)
             if run is not None:
                 await _attend(run, wishes, stopper, attend)
                 record = await run.record()

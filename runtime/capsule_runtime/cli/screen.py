@@ -36,13 +36,13 @@ class Screen:
     draws_status: ClassVar[bool] = False
     """Whether there is a status line."""
 
-    def __init__(self, out: Sink, err: Sink) -> None:
+    def __init__(self, out: Sink, err: Sink, renderer: Renderer | None = None) -> None:
         self.out = out
         self._err = err
         self._shares_rows = out is err
         self._is_mid_line = False
         self._shows: _Kind | None = None
-        self._renderer: Renderer = PlainRenderer()
+        self._renderer = renderer or PlainRenderer()
 
     async def data(self, data: bytes) -> None:
         """Write bytes that are not for people to stdout."""
@@ -140,17 +140,21 @@ def _load_renderer() -> LiveRenderer:
 
 
 @asynccontextmanager
-async def open_screen() -> AsyncGenerator[Screen]:
+async def open_screen(renderer: Renderer | None = None) -> AsyncGenerator[Screen]:
     """Open stdout and stderr for a view, with a status line where one can be drawn.
+
+    With a *renderer* of the caller's there is none, and stderr is what that makes of it.
 
     Raises:
         HostError: on leaving, when something was lost because stdout could not be written. A
             reader who left or hung up is no loss.
     """
-    kind = Screen if is_plain(STDERR) else LiveScreen
     is_terminal = os.isatty(STDOUT)  # asked now: one that has hung up is none any more
     async with open_sink(STDOUT) as out, _open_err(out) as err:
-        yield kind(out, err)
+        if renderer is not None or is_plain(STDERR):
+            yield Screen(out, err, renderer)
+        else:
+            yield LiveScreen(out, err)
     if (failure := out.failure) is None or isinstance(failure, ConnectionError):
         return
     if not (is_terminal and failure.errno == errno.EIO):

@@ -18,8 +18,8 @@ from capsule_runtime.cli.output import write_json, write_stdout
 from capsule_runtime.cli.printer import Shown, shown_line
 from capsule_runtime.cli.result import ShownCost, shown_cost
 from capsule_runtime.core.calls import CallUsage, sum_of_known
+from capsule_runtime.core.dated_usage import dated_usage
 from capsule_runtime.core.index import IndexRow
-from capsule_runtime.core.log import dated_usage
 from capsule_runtime.core.money import show_told
 from capsule_runtime.core.prices import PriceTable
 from capsule_runtime.core.told_dollars import ToldPart, ToldSum

@@ -15,6 +15,7 @@ from capsule_runtime.core.facts import (
     AttemptStarted,
     Contained,
     Created,
+    Egress,
     Fact,
     Noted,
     PermissionDecided,
@@ -122,6 +123,8 @@ class TextView:
                     )
             case Noted(text=text):
                 await self._show_note(text)
+            case Egress(refused=str(why), message=message):
+                await self._show_note(f"network: refused ({why}): {message}")
             case _:
                 pass
 

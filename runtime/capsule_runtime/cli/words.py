@@ -14,8 +14,9 @@ def asks_for_json(words: Sequence[str]) -> bool:
     Looked for in the words themselves, because errors of parsing them are reported as well.
     """
     ours = words[: words.index("--")] if "--" in words else words
-    pairs = pairwise(ours)
-    return "--json" in ours or "--format=jsonl" in ours or ("--format", "jsonl") in pairs
+    asked = {("--format", "jsonl"), ("--log-format", "json")}
+    joined = {"=".join(pair) for pair in asked}
+    return "--json" in ours or not joined.isdisjoint(ours) or not asked.isdisjoint(pairwise(ours))
 
 
 def check_words(words: Sequence[str]) -> None:

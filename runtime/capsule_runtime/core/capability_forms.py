@@ -6,6 +6,7 @@ import re
 from collections.abc import Callable, Iterator
 from typing import NamedTuple
 
+from capsule_runtime.core.destinations import parse_destination
 from capsule_runtime.core.env_names import is_refused
 from capsule_runtime.core.grants import KINDS, TIERS, Grants, Item
 
@@ -14,11 +15,7 @@ _MOST = 128
 _LONGEST_PATH = 4096
 # Patterns are compiled when they are first used: most capsules ask for nothing.
 _CONTROLS = r"[\x00-\x1f\x7f-\x9f\ud800-\udfff]"
-_LABEL = r"[a-z0-9_](?:[a-z0-9_-]{0,61}[a-z0-9_])?"
-_HOST = rf"(?:\*\.)?{_LABEL}(?:\.{_LABEL})*"
-_FOUR_NUMBERS = r"(?:(?:25[0-5]|2[0-4]\d|1\d\d|[1-9]?\d)(?:\.|$)){4}"
 _VARIABLE = r"[A-Za-z_][A-Za-z0-9_]{0,127}"
-_USUAL_PORT = "443"
 
 
 class Trouble(NamedTuple):
@@ -35,10 +32,8 @@ def is_own_path(path: str) -> bool:
 
 
 def host_in_one_form(host: str) -> str:
-    """Return *host* in lower case, without a trailing dot and without the usual port."""
-    name, _, port = host.lower().partition(":")
-    name = name.removesuffix(".")
-    return f"{name}:{port}" if port and port != _USUAL_PORT else name
+    """Return *host*, which is written right, in lower case, without a trailing dot and the usual port."""
+    return str(parse_destination(host))
 
 
 def troubles(asked: Grants, *, of_manifest: bool) -> Iterator[Trouble]:
@@ -73,6 +68,16 @@ def parse_item(word: str) -> Item:
     if what := _FORMS[kind](value):
         raise ValueError(f"{word!r}: {what}")
     return Item(kind, host_in_one_form(value) if kind == "host" else value)
+
+
+def hint_for(word: str) -> str:
+    """Return how something of the kind of *word* is granted, for whoever wrote it wrong."""
+    if word.startswith("host="):
+        return (
+            "For instance --grant host=example.org, --grant 'host=*.example.org:8443',"
+            " --grant host=10.1.2.3 or --grant host=http://example.org."
+        )
+    return "For instance --grant read=/usr/share/dict."
 
 
 def trouble_with_own_path(path: str) -> str | None:
@@ -110,20 +115,15 @@ def trouble_with_text(path: str) -> str | None:
 
 
 def trouble_with_host(host: str) -> str | None:
-    """Say what is wrong with *host*: a name or an IPv4 address, maybe with a port."""
-    name, has_port, port = host.lower().partition(":")
-    name = name.removesuffix(".")
-    if has_port and not (re.fullmatch(r"[1-9]\d{0,4}", port) and int(port) < 65536):
-        return "a port is a number from 1 to 65535"
-    if not name.isascii():
-        return "write the name as it stands in DNS, with xn--"
-    if not re.fullmatch(_HOST, name) or len(name) > 253:
-        return "a host is a name or an IPv4 address, maybe with a port, maybe with one leading *."
-    if name.startswith("*.") and name.count(".") < 2:
-        return "*. needs at least two names behind it"
-    last = name.rpartition(".")[2]
-    if re.match(r"\d+$|0x", last) and not re.fullmatch(_FOUR_NUMBERS, name):
-        return "an IPv4 address is four numbers from 0 to 255"
+    """Say what is wrong with *host*: a name or an address, maybe with a port, maybe behind http://."""
+    try:
+        place = parse_destination(host)
+    except ValueError as exc:
+        return str(exc)
+    if place.is_literal:
+        from capsule_runtime.core.addresses import why_never_granted  # few ask for any
+
+        return why_never_granted(place.host)
     return None
 
 

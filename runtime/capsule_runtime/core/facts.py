@@ -14,6 +14,7 @@ from capsule_runtime.core.containment import Containment
 from capsule_runtime.core.grants import Grants, Policy
 from capsule_runtime.core.ledger import Settled, Spend
 from capsule_runtime.core.outcome import Outcome, Reason
+from capsule_runtime.core.verdicts import Door, Ending, Why
 from capsule_runtime.events import Event
 from capsule_runtime.manifest import Manifest
 from capsule_runtime.messages import Message, Refused
@@ -147,6 +148,40 @@ class PermissionDecided(
     policy: Policy
 
 
+class Egress(Struct, frozen=True, tag_field="fact", tag="egress", omit_defaults=True):
+    """The run tried to reach something: it was *refused*, or let through, and then it *ended* so.
+
+    *sent* and *received* are bytes, *ms* how long it took in all.
+    """
+
+    seq: int
+    at: str
+    run: str
+    door: Door
+    refused: Why | None = None
+    ended: Ending | None = None
+    place: str = ""
+    """As a grant writes it; empty where the request named none."""
+    address: str | None = None
+    """The one that was dialled."""
+    message: str = ""
+    sent: int = 0
+    received: int = 0
+    ms: int = 0
+
+
+class EgressMore(Struct, frozen=True, tag_field="fact", tag="egress-more"):
+    """So many more attempts there were, and so many bytes, than have a fact of their own."""
+
+    seq: int
+    at: str
+    run: str
+    allowed: int
+    refused: int
+    sent: int
+    received: int
+
+
 class KillStarted(Struct, frozen=True, tag_field="fact", tag="kill-started"):
     """The stop ladder reached the kill."""
 
@@ -221,6 +256,8 @@ Fact = (
     | StopAsked
     | SteerAsked
     | PermissionDecided
+    | Egress
+    | EgressMore
     | KillStarted
     | Exited
     | TreeEmpty

@@ -13,6 +13,8 @@ from typing import Literal, NamedTuple
 
 from msgspec import Struct
 
+from capsule_runtime.core.destinations import covers_destination
+
 Tier = Literal["sealed", "scoped", "advisory"]
 TIERS: tuple[Tier, ...] = ("sealed", "scoped", "advisory")
 """How strongly a run is contained, the strongest first."""
@@ -32,7 +34,7 @@ class Grants(Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True
     write: tuple[str, ...] = ()
     """Absolute paths that may be read and written."""
     hosts: tuple[str, ...] = ()
-    """Network destinations: `host`, `host:port` or `*.host`."""
+    """Network destinations: `host`, `host:port` or `*.host`; behind `http://` without TLS."""
     env: tuple[str, ...] = ()
     """Names of variables taken over from the caller's environment."""
     secrets: tuple[str, ...] = ()
@@ -114,7 +116,7 @@ def covers(grant: Item, ask: Item) -> bool:
     if grant.kind != ask.kind:
         return False
     if ask.kind == "host":
-        return _covers_host(grant.value, ask.value)
+        return covers_destination(grant.value, ask.value)
     if ask.kind == "tier":
         return is_weaker(grant.value, ask.value) or grant == ask
     return grant.value == ask.value
@@ -157,11 +159,3 @@ def floor_of(wanted: Tier | None, callers: Iterable[Tier]) -> Tier:
         if tier in said:
             return tier
     return USUAL_FLOOR
-
-
-def _covers_host(grant: str, ask: str) -> bool:
-    name, _, port = grant.partition(":")
-    asked_name, _, asked_port = ask.partition(":")
-    if port != asked_port:
-        return False
-    return name == asked_name or (name.startswith("*.") and asked_name.endswith(name[1:]))

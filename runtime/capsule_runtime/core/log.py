@@ -13,13 +13,13 @@ import msgspec
 
 from capsule_runtime.core import facts
 from capsule_runtime.core.actions import Progress
-from capsule_runtime.core.calls import CallUsage
 from capsule_runtime.core.chain import FACT_START
 from capsule_runtime.core.containment import Containment
+from capsule_runtime.core.egress_facts import EgressFold
 from capsule_runtime.core.journal import Position
 from capsule_runtime.core.ledger import Settled
 from capsule_runtime.core.outcome import OUTCOME_OF, Outcome, Reason
-from capsule_runtime.core.told_dollars import ToldDollars, ToldPart
+from capsule_runtime.core.told_dollars import ToldDollars
 from capsule_runtime.core.turns import Turns
 from capsule_runtime.core.usage import UsageFold
 from capsule_runtime.events import (
@@ -48,32 +48,6 @@ def decode_entries(body: bytes) -> list[Frame | facts.Fact]:
     ]
 
 
-def dated_usage(bodies: Iterable[bytes]) -> list[tuple[str, CallUsage | ToldPart]]:
-    """Return the model calls of a whole log and what was told of their dollars, with instants."""
-    fold, dates, attempts = UsageFold(), list[str](), 0
-    dollars, told_at = ToldDollars(), list[str]()
-    for body in bodies:
-        for line in body.splitlines():
-            # Nearly all lines are something else, and are not worth decoding.
-            if not line.startswith(FACT_START) or not any(it in line for it in _OF_USAGE):
-                continue
-            match _facts.decode(line):
-                case facts.AttemptStarted():
-                    attempts += 1
-                    if attempts > 1:
-                        fold.next_attempt()
-                        dollars.next_attempt()
-                case facts.Said(at=at, event=Usage() as report):
-                    if fold.apply(report) == len(dates):
-                        dates.append(at)
-                    dollars.apply(report)
-                    told_at += [at] * (len(dollars.parts) - len(told_at))
-                case _:
-                    pass
-    calls = zip(dates, fold.calls, strict=True)
-    return [*calls, *zip(told_at, dollars.parts, strict=True)]
-
-
 @dataclass(slots=True)
 class Steer:
     """Words that somebody had for the working harness, and what became of them."""
@@ -85,9 +59,6 @@ class Steer:
     """Why it was not given them."""
     taken_at: str | None = None
     """When it said that it has them; None as long as it has not."""
-
-
-_OF_USAGE = (b'"usage"', b'"attempt-started"')
 
 
 class Record:
@@ -111,6 +82,7 @@ class Record:
         self.tool_calls = 0
         self.allowed = 0
         self.denied = 0
+        self.egress = EgressFold()
         self.usage = UsageFold()
         self.told_dollars = ToldDollars()
         self.settled: Settled | None = None
@@ -239,6 +211,8 @@ class Record:
             case facts.PermissionDecided():
                 self.allowed += fact.allowed
                 self.denied += not fact.allowed
+            case facts.Egress() | facts.EgressMore():
+                self.egress.apply(fact)
             case facts.Noted() | facts.Recovered():
                 pass
             case _:

@@ -10,7 +10,7 @@ import struct
 from dataclasses import dataclass
 from typing import Protocol
 
-from capsule_runtime.core.syscalls import NUMBERS, Machine
+from capsule_runtime.core.syscalls import NUMBERS, MachineName
 
 EPERM, ENOENT, E2BIG, EFAULT, EINVAL = 1, 2, 7, 14, 22
 ERANGE, ENAMETOOLONG, ENOSYS, EOPNOTSUPP = 34, 36, 38, 95
@@ -153,7 +153,7 @@ _SHAPES = {
 }
 
 
-def read_notice(raw: bytes, machine: Machine) -> Notice:
+def read_notice(raw: bytes, machine: MachineName) -> Notice:
     """Return what the kernel wrote."""
     number_of_notice, thread, _, number, _, _, *arguments = _NOTICE.unpack(raw)
     return Notice(number_of_notice, thread, _NAMES[machine].get(number, ""), tuple(arguments))

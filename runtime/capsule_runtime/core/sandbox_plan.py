@@ -10,6 +10,7 @@ from capsule_runtime.core.containment import Axes, Containment, Mechanism, Missi
 from capsule_runtime.core.env_names import check_names
 from capsule_runtime.core.grants import Grants, is_beneath
 from capsule_runtime.core.machine import Machine
+from capsule_runtime.core.scope import Scope
 from capsule_runtime.core.seal import Seal
 from capsule_runtime.core.wall_limits import LimitPlan, ResourceLimits, Settings, plan_limits
 from capsule_runtime.errors import ContainmentError
@@ -65,6 +66,10 @@ class Ground(Struct, frozen=True):
     """Which of SYSTEM are links, and what each says."""
     real_paths: tuple[tuple[str, str], ...] = ()
     """Which of what may be read is reached by links, and where it lies."""
+    etc: tuple[str, ...] = ()
+    """What there is of /etc that anybody needs."""
+    closed: tuple[str, ...] = ()
+    """Folders of the caller's, above what a run needs, that nobody else may enter."""
 
 
 class WallPlan(Struct, frozen=True):
@@ -78,11 +83,19 @@ class WallPlan(Struct, frozen=True):
     report: Containment
     seal: Seal | None = None
     """The root of its own that a sealed run has."""
+    scope: Scope | None = None
+    """What a scoped run has in its place."""
 
     @property
     def is_scoped(self) -> bool:
         """Whether the harness cannot signal what is not its own."""
         return self.landlock_abi >= SCOPES_SINCE_ABI
+
+    @property
+    def user(self) -> int | None:
+        """Return whom the harness becomes; None where it stays who the caller is."""
+        shell = self.seal or self.scope
+        return shell.user if shell else None
 
     @property
     def groups(self) -> tuple[tuple[str, Settings], ...]:
@@ -189,9 +202,23 @@ def _caveats(ground: Ground, machine: Machine) -> Iterator[str]:
         yield "the work directory belongs to another user: the harness may not be able to write it"
     open_places = [("the work directory", ground.workdir), *((one, one) for one in ground.shared)]
     for name, place in open_places:
-        for closed in (ground.state, *ground.credentials):
-            if is_beneath(closed, place):
-                yield f"{closed} lies in {name}, so it is open to the harness"
+        inside = [it for it in (ground.state, *ground.credentials) if is_beneath(it, place)]
+        if len(inside) == 1:
+            yield f"{inside[0]} lies in {name}, so it is open to the harness"
+        elif inside:
+            yield f"these lie in {name}, so they are open to the harness: {_by_folder(inside)}"
+
+
+def _by_folder(paths: Iterable[str]) -> str:
+    """Return *paths* in one line, those of one folder together, as a shell would take them."""
+    folders = dict[str, list[str]]()
+    for path in paths:
+        folder, _, name = path.rpartition("/")
+        folders.setdefault(folder, []).append(name)
+    return ", ".join(
+        f"{folder}/{{{','.join(names)}}}" if len(names) > 1 else f"{folder}/{names[0]}"
+        for folder, names in folders.items()
+    )
 
 
 def missing_walls(machine: Machine) -> Iterator[Missing]:

@@ -12,6 +12,7 @@ from collections.abc import Iterable, Iterator
 
 from msgspec import Struct
 
+from capsule_runtime.core.doors import NO_DOORS, DoorPlan
 from capsule_runtime.core.grants import Grants, is_beneath
 from capsule_runtime.core.namespaces import Namespaces
 from capsule_runtime.core.seen_places import SeenPlaces
@@ -20,7 +21,7 @@ TALK, SPEC = 3, 4
 """Descriptors of the program that puts up the walls inside: its handshake, and what to run."""
 _FIRST_FREE = 10
 STUB = "/.capsule"
-STUB_FILES = ("stub.py", "walls.py", "landlock.py")
+STUB_FILES = ("stub.py", "walls.py", "landlock.py", "filters.py")
 _LINKS = ("bin", "sbin", "lib", "lib32", "lib64", "libx32")
 _ETC = ("ld.so.cache", "ssl", "ca-certificates", "alternatives", "localtime", "nsswitch.conf")
 _SHM_BYTES = 64 * 1024**2
@@ -52,6 +53,8 @@ class Seal(Struct, frozen=True):
     shift: Shift | None
     rules: tuple[tuple[str, str], ...]
     """What it may open, by the names inside."""
+    doors: DoorPlan = NO_DOORS
+    """The only ways out."""
 
 
 class Sources(Struct, frozen=True):

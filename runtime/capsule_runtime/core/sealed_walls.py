@@ -5,8 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from capsule_runtime.core.containment import Axes, Containment, Mechanism, Missing
+from capsule_runtime.core.doors import NO_DOORS, DoorPlan
 from capsule_runtime.core.grants import Grants, Tier
 from capsule_runtime.core.machine import Machine
 from capsule_runtime.core.namespaces import Namespaces
@@ -32,6 +34,7 @@ class Sealing(Struct, frozen=True):
     """Whom the harness becomes where root starts it."""
     stub: tuple[tuple[str, bytes], ...]
     filters: bytes
+    doors: DoorPlan = NO_DOORS
 
 
 def plan_sealed(
@@ -44,6 +47,7 @@ def plan_sealed(
     found = sealing.namespaces
     limits = plan_limits(asked, machine, is_counted_alone=_is_counted_alone(machine, sealing))
     root = seal(_sources(ground, grants, asked, sealing), sealing.seen, grants, found, sealing.user)
+    root = replace(root, doors=sealing.doors)
     report = Containment(
         tier=SEALED,
         axes=_axes(limits, sealing),

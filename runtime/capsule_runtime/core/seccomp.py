@@ -10,10 +10,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import cache
 from typing import Literal
 
 from capsule_runtime.core import bpf
-from capsule_runtime.core.syscalls import ARCHITECTURES, NUMBERS, Machine, known_machine
+from capsule_runtime.core.syscalls import ARCHITECTURES, NUMBERS, MachineName, known_machine
 
 Profile = Literal["sealed", "strict"]
 """`sealed` is for a run with namespaces of its own; `strict`, for one in the host's."""
@@ -38,7 +39,14 @@ _OF_FILES = (
 )
 """What changes a file, or a folder's entries, through a descriptor that may only read it."""
 
-_NOT_THERE = "clone3 io_uring_setup io_uring_enter io_uring_register"
+_SET_ID = 0o6000
+_MODES = {
+    **{"chmod": 1, "fchmod": 1, "fchmodat": 2, "fchmodat2": 2},
+    **{"creat": 1, "open": 2, "openat": 3, "mknod": 1, "mknodat": 2},
+}
+"""The argument that is the mode of a file."""
+
+_NOT_THERE = "openat2 clone3 io_uring_setup io_uring_enter io_uring_register"
 _NOT_OFFERED = """
     unshare setns mount umount2 pivot_root chroot open_tree open_tree_attr move_mount fsopen
     fsconfig fsmount fspick mount_setattr statmount listmount
@@ -59,6 +67,7 @@ _NOT_OFFERED = """
 _SHARED_BY_A_USER = """
     shmget shmat shmctl semget semop semtimedop semctl msgget msgsnd msgrcv msgctl mq_open mq_unlink
 """
+_OF_ONESELF = "prlimit64 sched_setparam sched_setscheduler sched_setaffinity sched_setattr"
 _METADATA = """
     chmod fchmod fchmodat fchmodat2 chown fchown lchown fchownat utime utimes futimesat utimensat
     setxattr lsetxattr fsetxattr setxattrat removexattr lremovexattr fremovexattr removexattrat
@@ -90,6 +99,7 @@ class Rule:
     conditions: tuple[Condition, ...] = ()
 
 
+@cache
 def build_filter(profile: Profile, machine: str, *, unix_sockets: bool = False) -> bytes:
     """Return the program that judges all calls of a run on *machine* (as of `uname -m`).
 
@@ -108,6 +118,7 @@ def build_filter(profile: Profile, machine: str, *, unix_sockets: bool = False) 
     return bpf.assemble([*steps, bpf.Return(ALLOW)])
 
 
+@cache
 def build_notify_filter(machine: str, *, stays_readable: bool = False) -> bytes:
     """Return the program that hands the calls that the broker does to the broker.
 
@@ -133,6 +144,9 @@ def _rules(profile: Profile, unix_sockets: bool) -> Iterator[Rule]:
     yield from (Rule(call, EPERM) for call in _NOT_OFFERED.split())
     yield Rule("clone", EPERM, (Condition(0, (0,), bits=_CLONE_NEW),))
     yield Rule("personality", EPERM, (Condition(0, (0, 0xFFFFFFFF)),))
+    # A program that runs as its owner would do so for everybody: and its owner is the caller.
+    for call, mode in _MODES.items():
+        yield Rule(call, EPERM, (Condition(mode, (0,), bits=_SET_ID),))
     if not unix_sockets:
         # One of a pair of datagram sockets can still send to, and connect to, any other in a file.
         kinds = Condition(1, (_STREAM, _SEQPACKET), bits=_SOCKET_TYPE)
@@ -162,12 +176,17 @@ def _strict_rules() -> Iterator[Rule]:
         yield Rule(call, EPERM, (Condition(flags, (0,), bits=_MSG_FASTOPEN),))
     for call in _SHARED_BY_A_USER.split():
         yield Rule(call, EPERM)
+    # A limit of no seconds ends the process that gets it, whatever keeps us from signalling it.
+    for call in _OF_ONESELF.split():
+        yield Rule(call, EPERM, (Condition(0, (0,)),))
+    for call, which in (("setpriority", (0, 1)), ("ioprio_set", (1, 2))):
+        yield Rule(call, EPERM, (Condition(0, which), Condition(1, (0,))))
     ioctls = (_TIOCSTI, _TIOCLINUX, *_OF_FILES)
     yield Rule("ioctl", EPERM, (Condition(1, ioctls, is_one=False),))
     yield Rule("file_setattr", EPERM)
 
 
-def _prologue(machine: Machine) -> list[bpf.Step]:
+def _prologue(machine: MachineName) -> list[bpf.Step]:
     """Kill who calls as another architecture would: its numbers mean something else."""
     return [
         bpf.Load(bpf.ARCHITECTURE),
@@ -178,7 +197,7 @@ def _prologue(machine: Machine) -> list[bpf.Step]:
     ]
 
 
-def _only_reviewed(machine: Machine) -> Iterator[bpf.Step]:
+def _only_reviewed(machine: MachineName) -> Iterator[bpf.Step]:
     """Answer ENOSYS to numbers nobody has judged. Those of x32 are far above all others."""
     for first, last in ARCHITECTURES[machine].reviewed:
         if first:
@@ -189,12 +208,15 @@ def _only_reviewed(machine: Machine) -> Iterator[bpf.Step]:
     yield bpf.Mark("known")
 
 
-def _judged(rule: Rule, machine: Machine) -> Iterator[bpf.Step]:
+def _judged(rule: Rule, machine: MachineName) -> Iterator[bpf.Step]:
     if not rule.conditions:
         yield from _answered(rule.call, _refusal(rule.error), machine)
         return
+    number = NUMBERS[machine].get(rule.call)
+    if number is None:
+        return
     other, refused = f"not {rule.call}", f"{rule.call} refused"
-    yield bpf.Jump("equal", NUMBERS[machine][rule.call], no=other)
+    yield bpf.Jump("equal", number, no=other)
     for index, condition in enumerate(rule.conditions):
         yield from _checked(condition, f"{rule.call} passed {index}", refused)
     yield bpf.Return(ALLOW)
@@ -216,7 +238,7 @@ def _checked(condition: Condition, passed: str, refused: str) -> Iterator[bpf.St
     yield bpf.Mark(passed)
 
 
-def _answered(call: str, answer: int, machine: Machine) -> Iterator[bpf.Step]:
+def _answered(call: str, answer: int, machine: MachineName) -> Iterator[bpf.Step]:
     number = NUMBERS[machine].get(call)
     if number is not None:
         yield bpf.Jump("equal", number, no=f"not {call}")

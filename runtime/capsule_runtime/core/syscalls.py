@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Literal
 
-Machine = Literal["x86_64", "aarch64"]
+MachineName = Literal["x86_64", "aarch64"]
 """An architecture as `uname -m` writes it."""
 
 
@@ -23,7 +23,7 @@ class Architecture:
     """The numbers, first and last, whose calls we know; ascending. Later kernels will have more."""
 
 
-ARCHITECTURES: dict[Machine, Architecture] = {
+ARCHITECTURES: dict[MachineName, Architecture] = {
     "x86_64": Architecture(0xC000003E, ((0, 336), (424, 469))),
     "aarch64": Architecture(0xC00000B7, ((0, 294), (424, 469))),
 }
@@ -71,6 +71,14 @@ pidfd_getfd              438  438
 kcmp                     312  272
 perf_event_open          298  241
 lookup_dcookie           212   18
+# Limits and turns of processes, one's own or another's.
+prlimit64                302  261
+setpriority              141  140
+ioprio_set               251   30
+sched_setparam           142  118
+sched_setscheduler       144  119
+sched_setaffinity        203  122
+sched_setattr            314  274
 # Wide doors into the kernel.
 bpf                      321  280
 userfaultfd              323  282
@@ -138,6 +146,13 @@ msgrcv                    70  188
 msgctl                    71  187
 mq_open                  240  180
 mq_unlink                241  181
+# What makes files.
+open                       2    -
+creat                     85    -
+mknod                    133    -
+mknodat                  259   33
+openat                   257   56
+openat2                  437  437
 # Modes, owners, times and attributes of files.
 chmod                     90    -
 fchmod                    91   52
@@ -170,14 +185,14 @@ def _rows() -> Iterator[tuple[str, str, str]]:
             yield name, numbers[0], numbers[1]
 
 
-NUMBERS: dict[Machine, dict[str, int]] = {
+NUMBERS: dict[MachineName, dict[str, int]] = {
     "x86_64": {name: int(number) for name, number, _ in _rows()},
     "aarch64": {name: int(number) for name, _, number in _rows() if number != "-"},
 }
 """By architecture: what each call is numbered. A call that is not there cannot be made."""
 
 
-def known_machine(name: str) -> Machine:
+def known_machine(name: str) -> MachineName:
     """Return the architecture that `uname -m` calls *name*.
 
     Raises:

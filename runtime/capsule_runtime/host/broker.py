@@ -30,13 +30,15 @@ from capsule_runtime.core.mediation import (
 from capsule_runtime.core.notices import (
     Change,
     Connect,
+    Deed,
     Notice,
+    Owner,
     Refused,
     Subject,
     read_notice,
     understand,
 )
-from capsule_runtime.core.syscalls import Machine, known_machine
+from capsule_runtime.core.syscalls import MachineName, known_machine
 from capsule_runtime.host.caller import Caller, may_read_everything
 from capsule_runtime.host.metadata import (
     Identity,
@@ -77,6 +79,8 @@ class Granted:
     """What the run may write: absolute, with no links in them."""
     identity: Identity | None = None
     """Who the harness is; None: the same user as we are."""
+    shown_as: int | None = None
+    """Whom the harness sees as the owner of its files, whosever they are."""
 
 
 class Broker:
@@ -104,10 +108,10 @@ class Broker:
         self._tell = tell
         self._told: set[Verdict] = set()
         self._connected: OrderedDict[int, None] = OrderedDict()
-        self._machine: Machine = known_machine(os.uname().machine)
+        self._machine: MachineName = known_machine(os.uname().machine)
 
     def close(self) -> None:
-        """Serve no more: what the harness still asks for answers ENOSYS."""
+        """Serve no more; `serve` has ended. What the harness still asks for answers ENOSYS."""
         self._calls.close()
         self._roots.close()
 
@@ -130,12 +134,12 @@ class Broker:
         try:
             with acting_as(self._reads_as), closing(Caller(notice.thread)) as caller:
                 wanted = understand(notice, caller)
-                if isinstance(wanted, Connect):
-                    flags = self._flags_of_socket(wanted.descriptor, caller)
-                    endpoint = read_endpoint(wanted.address)
-                    error = self._connect(notice, wanted, flags, endpoint)
-                else:
-                    error = self._change(notice, wanted, caller)
+                found = self._find(wanted, caller)
+            if isinstance(wanted, Connect):
+                endpoint = read_endpoint(wanted.address)
+                error = self._connect(notice, wanted, found, endpoint)
+            else:
+                error = self._change(notice, wanted.deed, found)
         except Refused as refused:
             error = refused.number
         except OSError as exc:
@@ -143,6 +147,12 @@ class Broker:
         self._calls.answer(notice.id, error)
         if endpoint is not None:
             self._say(Verdict(endpoint, error))
+
+    def _find(self, wanted: Connect | Change, caller: Caller) -> int:
+        """Return the flags of the socket that is to be connected, or hold the file to be changed."""
+        if isinstance(wanted, Connect):
+            return self._flags_of_socket(wanted.descriptor, caller)
+        return self._hold(wanted.subject, caller)
 
     # Connections.
 
@@ -193,13 +203,16 @@ class Broker:
 
     # Files.
 
-    def _change(self, notice: Notice, wanted: Change, caller: Caller) -> int:
-        held = self._hold(wanted.subject, caller)
+    def _change(self, notice: Notice, deed: Deed, held: int) -> int:
         try:
             if not self._calls.is_waiting(notice.id):
                 return errno.EINTR
+            if isinstance(deed, Owner) and self._granted.shown_as is not None:
+                # They are its own in its eyes. On disk they stay whose they are.
+                is_same_owner = {deed.uid, deed.gid} <= {-1, self._granted.shown_as}
+                return 0 if is_same_owner else errno.EPERM
             with acting_as(self._granted.identity):
-                change(held, wanted.deed)
+                change(held, deed)
             return 0
         finally:
             os.close(held)
@@ -228,11 +241,11 @@ class Broker:
                 opened = caller.opened(descriptor)
                 if opened.is_writable and opened.file == file_of(held):
                     return os.dup(held)
-            return self._find(held, caller.place_of(descriptor))
+            return self._find_again(held, caller.place_of(descriptor))
         finally:
             os.close(held)
 
-    def _find(self, held: int, place: bytes) -> int:
+    def _find_again(self, held: int, place: bytes) -> int:
         """Return another descriptor of what is *held*, if it is found at its *place*."""
         located = locate(place, b"", self._roots.paths)
         try:

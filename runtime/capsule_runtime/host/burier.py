@@ -203,10 +203,11 @@ def become_harness(spec: int, stdio: tuple[int, ...], talk: int, cgroups: Cgroup
         os.closerange(4, os.sysconf("SC_OPEN_MAX"))
         step = "cgroup"
         make(cgroups)
-        if sealing is None:
+        if sealing is not None:
+            step = "seal"
+            prepare(sealing)
+        if not composer:
             become_program(talk, launch)
-        step = "seal"
-        prepare(sealing)
         os.set_inheritable(talk, True)
         os.execve(composer[0], composer, {})
     except OSError as refusal:

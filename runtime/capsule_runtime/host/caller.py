@@ -31,8 +31,10 @@ class Opened:
 
     @property
     def is_writable(self) -> bool:
-        """Whether its file can be written through it."""
-        return not self.flags & os.O_PATH and self.flags & os.O_ACCMODE != os.O_RDONLY
+        """Whether its file can be written through it, so that the right to write was checked."""
+        # There is a fourth mode, which neither reads nor writes: Landlock asks no right for it.
+        mode = self.flags & os.O_ACCMODE
+        return not self.flags & os.O_PATH and mode in (os.O_WRONLY, os.O_RDWR)
 
 
 class Caller:

@@ -6,11 +6,12 @@ import os
 import re
 import stat
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from msgspec import Struct
 
+from capsule_runtime.core.grants import Capabilities
 from capsule_runtime.core.sandbox_plan import WallPlan
 from capsule_runtime.driver import (
     Description,
@@ -48,6 +49,8 @@ class Capsule:
     system_prompt: str | None
     described: Description
     """What the driver says of its harness, as it is configured."""
+    is_bare: bool = False
+    """Whether it is a harness as it is, and its folder that of somebody's work."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,6 +77,8 @@ class Task:
     session: str | None
     memory: bytes | None
     limits: dict[str, float]
+    network: Mapping[str, str] = field(default_factory=dict[str, str])
+    """Variables that lead programs to the doors of the run."""
     awaited: tuple[str, ...] = ()
     """Variables that nobody has granted yet, in a plan: that they are not given is no matter."""
 
@@ -113,8 +118,10 @@ def load_capsule(folder: Path) -> Capsule:
     return ready_capsule(folder, parse_manifest(text, str(path)), text)
 
 
-def bare_capsule(driver: str, folder: Path) -> Capsule:
+def bare_capsule(driver: str, folder: Path, asks: Capabilities) -> Capsule:
     """Return a capsule with the harness of *driver* as it is, as if it lay in *folder*.
+
+    It *asks* for what its caller says.
 
     Raises:
         HarnessError: the driver is not installed.
@@ -122,14 +129,14 @@ def bare_capsule(driver: str, folder: Path) -> Capsule:
     """
     # A capsule's name follows rules that the name of anybody's driver need not.
     name = re.sub(r"[^a-z0-9._-]", "-", driver.lower()).lstrip("._-")[:64] or "harness"
-    capsule = ready_capsule(folder, Manifest(name, Harness(driver)))
+    capsule = ready_capsule(folder, Manifest(name, Harness(driver), capabilities=asks))
     if not capsule.described.command:
         raise UsageError(
             "E-USE-036",
             f"the driver {driver!r} has no harness of its own to run",
             "Write a capsule that names the command: `capsule init DIR` writes one to start from.",
         )
-    return capsule
+    return replace(capsule, is_bare=True)
 
 
 def ready_capsule(folder: Path, manifest: Manifest, text: str = "") -> Capsule:
@@ -189,7 +196,7 @@ def plan_launch(capsule: Capsule, places: Places, task: Task) -> Launch:
     )
     check_keys(told, {**dict.fromkeys(task.awaited, "-"), **task.env}, harness.driver)
     plan = planned_by(capsule.driver, request, harness.driver)
-    env = _environment(places, task.run, plan.env, task.env)
+    env = _environment(places, task.run, {**task.network, **plan.env}, task.env)
     found = find_program(plan.argv[0], env["PATH"], "" if harness.command else told.install)
     argv = (native_program(found, told.native), *plan.argv[1:])
     return Launch(argv, env, str(places.workdir), plan, launcher=found)

@@ -19,11 +19,11 @@ import sys
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from capsule_runtime.host.filters import install, install_notifying
+    from capsule_runtime.host.filters import count_installed, install, install_notifying
     from capsule_runtime.host.walls import drop_privileges
 else:
     sys.path.append(os.path.dirname(os.path.abspath(__file__)))
-    from filters import install, install_notifying
+    from filters import count_installed, install, install_notifying
     from walls import drop_privileges
 
 _SET_DUMPABLE = 4
@@ -82,10 +82,13 @@ def why_not_mediated(file: str, port: int) -> str:
 
 def why_not_filtered(program: bytes) -> str:
     """Go behind a filter and do what it refuses; return what went wrong."""
+    before = count_installed()
     try:
         install(program)
     except OSError as exc:
         return str(exc.strerror or exc)
+    if count_installed() != before + 1:
+        return "a filter was put up, and the kernel counts none"
     try:
         socket.socket(socket.AF_NETLINK, socket.SOCK_RAW).close()
     except PermissionError:

@@ -97,7 +97,11 @@ def _serve(ours: socket.socket, child: subprocess.Popen[bytes], granted: Granted
     if not words:
         return ""  # It has no such filter, and says why.
     listener = array.array("i", rights[0][2])[0]
-    broker = Broker(listener, granted)
+    try:
+        broker = Broker(listener, granted)
+    except OSError as exc:
+        ours.send(b"x")
+        return f"files cannot be reached beneath a folder: {exc.strerror}"
     try:
         unreadable = _why_unreadable(child.pid, granted.identity)
         ours.send(b"x")

@@ -31,8 +31,9 @@ def install_notifying(program: bytes) -> int:
     """Do what `install` does; return the descriptor at which the calls of *program* are told.
 
     Until somebody serves it, each of those calls waits; once it is closed everywhere, they answer
-    ENOSYS. A call that was told goes on waiting whatever signal comes, unless it is a deadly one:
-    or else it would be made again, and twice. The descriptor is closed by the next exec.
+    ENOSYS. A call that was heard of goes on waiting whatever signal comes, unless it is a deadly
+    one: or else it would be made again, and twice. Before, a signal interrupts it, and it starts
+    again where the handler wants that. The descriptor is closed by the next exec.
 
     Raises:
         OSError: the kernel refuses, or the machine is not known; EBUSY, where another program is

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import stat
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
@@ -11,6 +12,7 @@ from msgspec.structs import replace
 
 from capsule_runtime.core.grants import is_beneath
 from capsule_runtime.core.sandbox_plan import DEVICES, SHARED, SYSTEM, Ground, readable
+from capsule_runtime.core.scope import ETC
 from capsule_runtime.host.capsule import AGENT_PATH, Capsule, Launch, Places
 from capsule_runtime.host.footprint import program_of, search_prefixes
 from capsule_runtime.host.own_paths import CREDENTIALS
@@ -28,14 +30,29 @@ def ground_of(
     system = [*SYSTEM, *(os.path.realpath(link) for link in _REACHED_BY_LINK)]
     program = launch.launcher or launch.argv[0]  # the caller chose that one
     written = (workdir, str(capsule.folder), *granted)
+    made_of, found_on = (
+        program_of(program, launch.env, written),
+        tuple(_search_path(launch.env, written)),
+    )
+    needed = (
+        workdir,
+        capsule.folder,
+        AGENT_PATH,
+        places.out,
+        places.home,
+        places.tmp,
+        *found_on,
+        *made_of.files,
+        *made_of.prefixes,
+    )
     ground = Ground(
         capsule=str(capsule.folder),
         workdir=workdir,
         workdir_mode=capsule.manifest.workdir.mode,
         writable=tuple(map(str, (places.home, places.tmp, places.out))),
         agent=str(AGENT_PATH),
-        program=program_of(program, launch.env, written),
-        search_path=tuple(_search_path(launch.env, written)),
+        program=made_of,
+        search_path=found_on,
         system=tuple(filter(os.path.exists, system)),
         system_links=tuple((path, os.readlink(path)) for path in SYSTEM if os.path.islink(path)),
         devices=tuple(filter(os.path.exists, (f"/dev/{name}" for name in DEVICES))),
@@ -44,6 +61,8 @@ def ground_of(
         caller_home=os.path.realpath(home),
         state=os.path.realpath(state),
         credentials=tuple(os.path.join(home, name) for name in CREDENTIALS),
+        etc=tuple(filter(os.path.exists, (f"/etc/{name}" for name in ETC))),
+        closed=tuple(_closed(map(str, needed))),
         foreign_workdir=os.stat(workdir).st_uid != os.geteuid(),
     )
     return replace(ground, real_paths=tuple(_real_paths(readable(ground), written)))
@@ -57,6 +76,16 @@ def _real_paths(paths: Iterable[str], written: Sequence[str]) -> Iterator[tuple[
     for path in paths:
         if (real := os.path.realpath(path)) != path and not leads_through(path, written):
             yield path, real
+
+
+def _closed(paths: Iterable[str]) -> Iterator[str]:
+    """Yield the folders of ours above *paths* that nobody else may enter."""
+    above = {str(parent) for path in paths for parent in Path(os.path.realpath(path)).parents}
+    for folder in sorted(above):
+        with suppress(FileNotFoundError):  # It is made beneath one that is there, and as closed.
+            found = os.stat(folder)
+            if found.st_uid == os.geteuid() and not found.st_mode & stat.S_IXOTH:
+                yield folder
 
 
 def _search_path(env: Mapping[str, str], written: Sequence[str]) -> Iterator[str]:

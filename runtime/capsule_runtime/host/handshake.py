@@ -19,6 +19,8 @@ from capsule_runtime.core.wall_report import WallReport, read_report
 
 _MESSAGE_BYTES = 4096
 _CREDENTIALS = struct.Struct("3i")
+_HANDED_AT_MOST = 8
+_SPACE = socket.CMSG_SPACE(_CREDENTIALS.size) + socket.CMSG_SPACE(_HANDED_AT_MOST * 4)
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,6 +30,9 @@ class Here:
     pid: int
     """As the supervisor sees it, whatever the child's own processes see."""
     report: WallReport | None
+    handed: tuple[int, ...] = ()
+    """Descriptors that it handed out, for the supervisor to serve and to close: what listens in its
+    own network, or where the kernel tells of its calls."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,17 +67,18 @@ class Handshake:
         """Wait for the next word of the child; None: there are no more."""
         await anyio.wait_readable(self._ours)
         try:
-            words, sender, _, _ = self._ours.recvmsg(
-                _MESSAGE_BYTES, socket.CMSG_SPACE(_CREDENTIALS.size)
+            words, with_it, _, _ = self._ours.recvmsg(
+                _MESSAGE_BYTES, _SPACE, socket.MSG_CMSG_CLOEXEC
             )
         except ConnectionResetError:
-            words, sender = b"", []  # It ended without having read what we said.
+            words, with_it = b"", []  # It ended without having read what we said.
+        beside = {kind: data for _, kind, data in with_it}
         match marshal.loads(words) if words else ():
             case ("here", None):
-                return Here(_pid(sender), None)
+                return Here(_pid(beside), None)
             case ("here", dict(report)):
-                pid = _pid(sender)
-                return Here(pid, read_report(report, _cgroups_of(pid)))
+                pid, handed = _pid(beside), _handed(beside)
+                return Here(pid, read_report(report, _cgroups_of(pid)), handed)
             case ("failed", int(number), str(step)):
                 return Refusal(number, step)
             case ():
@@ -88,10 +94,13 @@ class Handshake:
             pass  # It was killed: the end of the talk says so.
 
 
-def _pid(sender: list[tuple[int, int, bytes]]) -> int:
-    ((_, _, credentials),) = sender
-    pid: int = _CREDENTIALS.unpack(credentials)[0]
+def _pid(beside: dict[int, bytes]) -> int:
+    pid: int = _CREDENTIALS.unpack(beside[socket.SCM_CREDENTIALS])[0]
     return pid
+
+
+def _handed(beside: dict[int, bytes]) -> tuple[int, ...]:
+    return tuple(memoryview(beside.get(socket.SCM_RIGHTS, b"")).cast("i"))
 
 
 def _cgroups_of(pid: int) -> list[str]:

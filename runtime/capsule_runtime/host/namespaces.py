@@ -26,10 +26,11 @@ _PYTHON = "/usr/bin/python3"
 _OLDEST_PYTHON = (3, 9)
 _OLDEST = ">=0.8"
 _SECONDS = 10.0
-_TRIAL = str(Path(__file__).with_name("seal_trial.py"))
+TRIAL = str(Path(__file__).with_name("seal_trial.py"))
+"""A program that shows a folder to a user, and becomes another one."""
 _TRIAL_FOLDER = 10
 """The descriptor by which the trial's command finds a folder."""
-_TRIAL_USER = "2000065535"
+TRIAL_USER = "2000065535"
 _INSTALL = "Install bubblewrap: apt-get install bubblewrap."
 _ALLOW = (
     "Allow user namespaces, or run as root with CAP_SYS_ADMIN: `capsule doctor` says what holds."
@@ -85,7 +86,7 @@ def _find_kept(path: str, state: Path | None) -> Namespaces:
 
 
 def _try(path: str, digest: str) -> Namespaces:
-    version = find_version(_said([path, "--version"])) or "0"
+    version = find_version(said([path, "--version"])) or "0"
     if not is_within(version, _OLDEST):
         return Namespaces(why=f"{path} is version {version}, and 0.8 is needed", fix=_INSTALL)
     python = _interpreter()
@@ -97,11 +98,11 @@ def _try(path: str, digest: str) -> Namespaces:
     variant: Variant = "rootns" if is_root else "userns"
     found = Namespaces(variant, path, version, digest, python, shifts_owners=is_root)
     with tempfile.TemporaryDirectory(prefix="capsule-seal-") as folder:
-        user = _TRIAL_USER if is_root else "-"
-        trial = [sys.executable, "-I", "-S", _TRIAL, folder, user]
-        said = _said([*trial, *_command(found)])
-    if said != "ok\n":
-        why = said.strip().rpartition("\n")[2] or "it says nothing"
+        user = TRIAL_USER if is_root else "-"
+        trial = [sys.executable, "-I", "-S", TRIAL, folder, user]
+        told = said([*trial, *_command(found)])
+    if told != "ok\n":
+        why = told.strip().rpartition("\n")[2] or "it says nothing"
         return Namespaces(why=f"{path} cannot compose a root here: {why}", fix=_ALLOW)
     return found
 
@@ -126,7 +127,8 @@ def _interpreter() -> str | None:
     return None
 
 
-def _said(command: list[str]) -> str:
+def said(command: list[str]) -> str:
+    """Return what *command* says; what went wrong if it could not be started."""
     try:
         done = subprocess.run(
             command,

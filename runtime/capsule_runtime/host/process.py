@@ -77,6 +77,8 @@ class Warden:
                     raise self._failure(spawn, refusal)
             except BaseException:
                 # Cancelled in the middle of it, too late or refused: whatever is there is buried.
+                for descriptor in tree.handed:
+                    os.close(descriptor)
                 with anyio.CancelScope(shield=True), suppress(HostError):
                     tree.bury()
                     await tree.buried()
@@ -190,7 +192,7 @@ async def _launched(spawn: Spawn, tree: Tree, handshake: Handshake) -> Refusal |
         return await tree.refused()
     if isinstance(heard, Refusal):
         return heard
-    tree.pid = heard.pid
+    tree.pid, tree.handed = heard.pid, heard.handed
     if spawn.walls is not None:
         _check_walls(spawn.walls, heard.report, tree)
         handshake.go()

@@ -11,7 +11,7 @@ import anyio
 import msgspec
 
 from capsule_runtime.core.chain import Row
-from capsule_runtime.core.facts import Fact, Noted, Said, SpendClosed
+from capsule_runtime.core.facts import Egress, EgressMore, Fact, Noted, Said, SpendClosed
 from capsule_runtime.core.index import IndexRow, index_row
 from capsule_runtime.core.journal import Append
 from capsule_runtime.core.log import Record
@@ -217,4 +217,4 @@ def _matters(entry: object) -> bool:
     """Say whether *entry* can change the index or the context: of many thousands, very few do."""
     if isinstance(entry, Said):
         return isinstance(entry.event, (Session, TurnEnd, TurnFailed))
-    return not isinstance(entry, Noted)
+    return not isinstance(entry, (Noted, Egress, EgressMore))

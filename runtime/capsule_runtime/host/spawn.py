@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from capsule_runtime.core.sandbox_plan import WallPlan
-from capsule_runtime.core.seal import SPEC, Seal
+from capsule_runtime.core.seal import SPEC, Seal, Shift
 
 _OLD_MARSHAL = 2
 """The interpreter inside may be another one than the one outside."""
@@ -29,16 +29,19 @@ class Spawn:
         env = {os.fsencode(name): os.fsencode(value) for name, value in self.env.items()}
         argv = [os.fsencode(argument) for argument in self.argv]
         walls = None if self.walls is None else _walls(self.walls)
-        launch = (argv, env, os.fsencode(self.cwd), walls)
-        if self.walls is None or self.walls.seal is None:
-            return marshal.dumps((launch, None, ()))
-        seal = self.walls.seal
+        seal = self.walls.seal if self.walls else None
+        scope = self.walls.scope if self.walls else None
+        ports = tuple(seal.doors.ports.values()) if seal else ()
+        launch = (argv, env, os.fsencode(self.cwd), walls, ports)
+        if seal is None:
+            shift = _shift(scope.shift) if scope else None
+            return marshal.dumps((launch, ((), (), shift) if shift else None, ()))
         composer = [os.fsencode(word) for word in seal.argv]
         return marshal.dumps((None, _sealing(seal, marshal.dumps(launch, _OLD_MARSHAL)), composer))
 
 
 Rules = tuple[tuple[bytes, str], ...] | None
-Walls = tuple[tuple[tuple[str, int], ...], Rules, int | None]
+Walls = tuple[tuple[tuple[str, int], ...], Rules, int | None, tuple[bytes, bytes] | None]
 Numbered = tuple[tuple[int, bytes], ...]
 Paths = tuple[bytes, ...]
 Sealing = tuple[Numbered, Numbered, tuple[int, Paths, Paths] | None]
@@ -48,14 +51,16 @@ def _walls(plan: WallPlan) -> Walls:
     rules = None
     if plan.rules is not None:
         rules = tuple((os.fsencode(path), kind) for path, kind in plan.rules)
-    return plan.limits.rlimits, rules, plan.seal.user if plan.seal else None
+    return plan.limits.rlimits, rules, plan.user, plan.scope.program if plan.scope else None
 
 
 def _sealing(seal: Seal, launch: bytes) -> Sealing:
     places = tuple((number, os.fsencode(path)) for number, path in seal.places)
-    shift = None
-    if seal.shift is not None:
-        folders_and_files = seal.shift.folders, seal.shift.readable
-        written, read = (tuple(map(os.fsencode, paths)) for paths in folders_and_files)
-        shift = (seal.shift.user, written, read)
-    return places, ((SPEC, launch), *seal.data), shift
+    return places, ((SPEC, launch), *seal.data), _shift(seal.shift)
+
+
+def _shift(shift: Shift | None) -> tuple[int, Paths, Paths] | None:
+    if shift is None:
+        return None
+    written, read = (tuple(map(os.fsencode, it)) for it in (shift.folders, shift.readable))
+    return shift.user, written, read

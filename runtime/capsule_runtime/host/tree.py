@@ -61,6 +61,8 @@ class Tree:
         self.run = run
         self.cage = cage
         self.pid = 0
+        self.handed: tuple[int, ...] = ()
+        """Descriptors that the harness handed out; theirs to close who serve it."""
         self._is_sealed = is_sealed
         self._burier = burier
         self._remind = remind

@@ -16,10 +16,14 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
+    from capsule_runtime.host.filters import install, install_notifying
     from capsule_runtime.host.landlock import restrict
 
-    Walls = tuple[tuple[tuple[str, int], ...], tuple[tuple[bytes, str], ...] | None, int | None]
+    Limits = tuple[tuple[str, int], ...]
+    Rules = tuple[tuple[bytes, str], ...] | None
+    Walls = tuple[Limits, Rules, int | None, tuple[bytes, bytes] | None]
 else:
+    from filters import install, install_notifying
     from landlock import restrict
 
 UMASK = 0o077
@@ -31,21 +35,25 @@ _STATUS = ("CapInh", "CapPrm", "CapEff", "CapBnd", "CapAmb", "NoNewPrivs", "Umas
 _libc = ctypes.CDLL(None, use_errno=True)
 
 
-def raise_walls(walls: Walls) -> dict[str, object]:
-    """Put up *walls* around this process; return what is there now.
+def raise_walls(walls: Walls) -> tuple[dict[str, object], int | None]:
+    """Put up *walls* around this process; return what is there now, and who hears of its calls.
 
-    They are limits by name, Landlock's rules, if there are to be any, and the user to become, if it
-    is to be another one.
+    They are limits by name, Landlock's rules, if there are to be any, the user to become, if it is to
+    be another one, and two filters: of the calls of the first somebody else is told.
 
     Raises:
         OSError: one cannot be put up.
     """
-    limits, rules, user = walls
+    limits, rules, user, programs = walls
     os.umask(UMASK)
     for name, limit in limits:
         lower_limit(number_of(name), limit)
     drop_privileges(user)
     abi, count = (0, 0) if rules is None else restrict(rules)
+    told = None
+    if programs is not None:
+        told = install_notifying(programs[0])
+        install(programs[1])
     return {
         "landlock": abi,
         "rules": count,
@@ -56,7 +64,7 @@ def raise_walls(walls: Walls) -> dict[str, object]:
         "users": [*os.getresuid(), *os.getresgid(), *os.getgroups()],
         "interfaces": _interfaces(),
         **_status(),
-    }
+    }, told
 
 
 def number_of(name: str) -> int:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import signal
 import subprocess
 import uuid
@@ -11,10 +12,12 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from support.command import ADVISORY, PROGRAM, Done, Process
+from support.command import PROGRAM, Done, Process
 from support.live.ended import Counts, Ended
 from support.live.island import Island
 from support.live.kits import Kit
+
+TIER = os.environ.get("CAPSULE_LIVE_TIER") or "sealed"
 
 
 class Rig:
@@ -34,6 +37,16 @@ class Rig:
             "LANG": "C.UTF-8",
             "CAPSULE_STATE": str(self.state),
         }
+
+    @property
+    def kit(self) -> str:
+        """Return the name of the harness that is driven."""
+        return self._kit.name
+
+    @property
+    def walls(self) -> tuple[str, ...]:
+        """Return the words for the tier that all runs are in; only the mock is to be reached."""
+        return ("--containment", TIER, "--upstream", self.url.removeprefix("http://"))
 
     @property
     def url(self) -> str:
@@ -89,7 +102,7 @@ class Rig:
         with subprocess.Popen(
             [
                 *(*self._island.enter(), PROGRAM, "run", capsule or self.capsule()),
-                *("--task", task, "--workdir", str(self.workdir), *ADVISORY),
+                *("--task", task, "--workdir", str(self.workdir), *self.walls),
                 *("--format", "jsonl", "--result", str(result)),
                 *(word for name in given for word in ("--env", f"{name}={given[name]}")),
                 *words,
@@ -121,7 +134,7 @@ class Rig:
 
     def run_without_key(self, task: str) -> Done:
         """Run *task* with nothing that leads to the mock."""
-        words = ("--task", task, "--workdir", str(self.workdir), *ADVISORY)
+        words = ("--task", task, "--workdir", str(self.workdir), *self.walls)
         return self.capsule_command("run", self.capsule(), *words)
 
     def asked(self) -> list[dict[str, Any]]:

@@ -181,8 +181,8 @@ def _first(asked: Asked, scenario: str) -> tuple[Step, ...]:
 def _last(scenario: str) -> Answer:
     """Return the answer of a scenario that calls no tool, or no more."""
     match scenario:
-        case "slow":
-            words = tuple(Say(f"w{i} ", 0.05) for i in range(200))
+        case "slow" | "brief":
+            words = tuple(Say(f"w{i} ", 0.05) for i in range(200 if scenario == "slow" else 60))
             return Answer(scenario, (_THOUGHT, *words))
         case "hang":
             return Answer(scenario, (Say("Partial answer "), Wait(600.0), Say("end")))

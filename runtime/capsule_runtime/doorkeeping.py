@@ -1,0 +1,119 @@
+"""Serve what one run handed out, and have what it tried to reach stand in its log.
+
+A sealed run hands out listeners of its own network. A scoped one hands out the descriptor at which
+the kernel tells of its calls: a broker connects it to listeners of ours, which nobody else reaches.
+"""
+
+from __future__ import annotations
+
+import errno
+from contextlib import ExitStack
+from functools import partial
+from socket import socket
+from typing import assert_never
+
+import anyio
+
+from capsule_runtime.core.destinations import Destination, parse_upstream
+from capsule_runtime.core.doors import DoorPlan
+from capsule_runtime.core.egress import Budgets, EgressRules
+from capsule_runtime.core.mediation import Endpoint
+from capsule_runtime.core.run import Run
+from capsule_runtime.core.sandbox_plan import WallPlan
+from capsule_runtime.core.scope import Scope
+from capsule_runtime.core.verdicts import Door, Why
+from capsule_runtime.core.verdicts import Verdict as Reached
+from capsule_runtime.deciding import Decider
+from capsule_runtime.egress_log import EgressLog
+from capsule_runtime.host.broker import Broker, Granted, Verdict
+from capsule_runtime.host.egress_proxy import serve_proxy
+from capsule_runtime.host.own_listener import OwnListener
+from capsule_runtime.host.passage import Limits
+from capsule_runtime.host.shared import Host
+from capsule_runtime.host.upstream import serve_upstream
+
+_LOOPBACK = "127.0.0.1"
+
+
+class Doorkeeper:
+    """The supervisor's side of a run's doors."""
+
+    def __init__(
+        self, host: Host, run: Run, decider: Decider, walls: WallPlan, handed: tuple[int, ...]
+    ) -> None:
+        """Take *handed*, which is closed with this.
+
+        Raises:
+            OSError: a place that the broker is to reach is not there.
+        """
+        self._host = host
+        self._log = EgressLog(run, decider)
+        self._open = ExitStack()
+        self._listeners: dict[Door, socket] = {}
+        self._broker: Broker | None = None
+        self._plan = DoorPlan()
+        if walls.seal is not None:
+            self._plan = walls.seal.doors
+            for door, descriptor in zip(self._plan.ports, handed, strict=True):
+                self._listen(door, socket(fileno=descriptor))
+        elif walls.scope is not None:
+            self._plan = walls.scope.doors
+            self._mediate(walls.scope, *handed)
+
+    def close(self) -> None:
+        """Close every door. A second call does nothing."""
+        self._open.close()
+
+    async def serve(self) -> None:
+        """Serve every door until cancelled.
+
+        Raises:
+            StoreError: the log cannot be written.
+        """
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(self._log.write)
+            if self._broker is not None:
+                tasks.start_soon(self._broker.serve)
+            for door, listener in self._listeners.items():
+                tasks.start_soon(self._serve, door, listener)
+
+    async def finish(self) -> None:
+        """Write what is left to be written, once nobody serves any more.
+
+        Raises:
+            StoreError: the log cannot be written.
+        """
+        await self._log.finish()
+
+    def _listen(self, door: Door, listener: socket) -> None:
+        self._listeners[door] = self._open.enter_context(listener)
+
+    def _mediate(self, scope: Scope, descriptor: int) -> None:
+        endpoints = {}
+        for door, port in self._plan.ports.items():
+            own = OwnListener()
+            self._listen(door, own)
+            endpoints[Endpoint(_LOOPBACK, port)] = own.dial
+        granted = Granted(endpoints, scope.roots, shown_as=scope.user)
+        self._broker = Broker(descriptor, granted, self._refused)
+        self._open.callback(self._broker.close)
+
+    def _refused(self, verdict: Verdict) -> None:
+        """Take note of where the run went past its doors."""
+        if verdict.error != 0:
+            target = Destination(verdict.endpoint.address, verdict.endpoint.port)
+            why = f"it is no door of the run: {errno.errorcode.get(verdict.error, verdict.error)}"
+            self._log.tell("proxy", Reached(Why.HOST, target, None, why))
+
+    async def _serve(self, door: Door, listener: socket) -> None:
+        tell = partial(self._log.tell, door)
+        limits = Limits(Budgets(), self._host.places)
+        match door:
+            case "proxy":
+                rules = EgressRules.of(self._plan.hosts)
+                await serve_proxy(listener, rules, self._host.network, tell, limits)
+            case "upstream":
+                upstream = parse_upstream(self._plan.upstream or "")
+                await serve_upstream(listener, upstream, self._host.network, tell, limits)
+            case other:
+                assert_never(other)
