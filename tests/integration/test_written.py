@@ -8,6 +8,7 @@ import pytest
 
 from capsule_runtime.host.footprint import program_of
 from capsule_runtime.host.written import leads_through
+from support.command import Command
 
 
 @pytest.fixture
@@ -49,3 +50,21 @@ def test_a_program_by_a_harness_s_link_opens_nothing(work: Path) -> None:
 
     assert (opened.files, opened.prefixes) == ((), ())
     assert program_of(f"{path}/tool", {"PATH": path}).files != ()
+
+
+# What is in the folder that a link leads to, and may be seen at its own name where it was opened.
+LISTS = """
+read task
+ls "$(dirname "$0")/../outside" >/dev/null 2>&1 && seen=there || seen=hidden
+echo '{"type":"turn-end","result":"'$seen'"}'
+"""
+
+
+def test_a_link_on_the_search_path_opens_nothing_to_a_run(work: Path) -> None:
+    command = Command(work.parent)
+    capsule = command.capsule(LISTS)
+    command.env["PATH"] = f"{work}/venv/bin:{command.env['PATH']}"
+
+    done = command("run", capsule, "--task", "x", "--workdir", str(work))
+
+    assert done.out == "hidden\n", done.err

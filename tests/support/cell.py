@@ -18,14 +18,19 @@ from capsule_runtime.containing import sealing_with
 from capsule_runtime.core.grants import Grants
 from capsule_runtime.core.machine import Machine
 from capsule_runtime.core.sandbox_plan import SHARED, Ground, Program, WallPlan, plan_walls
+from capsule_runtime.core.scope import ETC
+from capsule_runtime.core.scoped_walls import plan_scoped
 from capsule_runtime.core.sealed_walls import plan_sealed
 from capsule_runtime.core.seen_places import SeenPlaces
 from capsule_runtime.core.wall_limits import ResourceLimits
+from capsule_runtime.host.broker import Broker, Granted
 from capsule_runtime.host.footprint import program_of
+from capsule_runtime.host.ground import closed_above
 from capsule_runtime.host.machine import find_machine
 from capsule_runtime.host.namespaces import find_namespaces
 from capsule_runtime.host.process import Spawn, Tree, Warden, open_warden
 from capsule_runtime.host.run_users import run_users
+from capsule_runtime.host.scoping import find_scopes
 from support.processes import processes_of
 
 PATIENCE_SECONDS = 20
@@ -50,6 +55,7 @@ class Cell:
 
     def ground(self, mode: str = "rw") -> Ground:
         """Return the ground of a harness in Python."""
+        program = program_of(sys.executable, os.environ)
         system = ("/usr", "/bin", "/sbin", "/lib", "/lib64", "/etc", "/opt")
         return Ground(
             capsule=str(self.workdir),
@@ -57,7 +63,7 @@ class Cell:
             workdir_mode=mode,
             writable=(str(self.home),),
             agent=str(self.workdir),
-            program=program_of(sys.executable, os.environ),
+            program=program,
             search_path=(),
             system=tuple(filter(os.path.exists, system)),
             system_links=tuple(
@@ -69,6 +75,8 @@ class Cell:
             caller_home=str(Path.home()),
             state=str(self.folder / "state"),
             credentials=(),
+            etc=tuple(filter(os.path.exists, (f"/etc/{name}" for name in ETC))),
+            closed=tuple(closed_above([sys.executable, *program.files, str(self.workdir)])),
         )
 
     def walls(
@@ -89,6 +97,14 @@ class Cell:
         self.seen = sealing.seen
         ground = replace(self.ground(mode), writable=self._own_folders())
         return plan_sealed(ground, NOTHING, ceilings, find_machine(), sealing)
+
+    def scoped(self, mode: str = "rw", ceilings: ResourceLimits = USUAL) -> WallPlan:
+        """Return the walls of a run that shares the machine's root, as it can be had here."""
+        scoping = find_scopes().scoping()
+        if os.geteuid() == 0:
+            scoping = replace(scoping, user=run_users().lease())
+        ground = replace(self.ground(mode), writable=self._own_folders())
+        return plan_scoped(ground, NOTHING, ceilings, find_machine(), scoping)
 
     def _own_folders(self) -> tuple[str, ...]:
         folders = [self.folder / name for name in ("home", "tmp", "out")]
@@ -132,13 +148,31 @@ class Cell:
             os.close(null)
             os.close(writer)
         try:
-            yield tree, output
+            async with self._brokered(walls, tree):
+                yield tree, output
         finally:
             tree.bury()
             with anyio.CancelScope(shield=True):
                 await tree.buried()
             os.close(output)
             assert processes_of(run) == []
+
+    @asynccontextmanager
+    async def _brokered(self, walls: WallPlan | None, tree: Tree) -> AsyncGenerator[None]:
+        """Have a broker do for a scoped run what that may not do itself; it connects it to nothing."""
+        if walls is None or walls.scope is None:
+            yield
+            return
+        (descriptor,) = tree.handed
+        granted = Granted({}, walls.scope.roots, shown_as=walls.scope.user)
+        broker = Broker(descriptor, granted, lambda _: None)
+        try:
+            async with anyio.create_task_group() as tasks:
+                tasks.start_soon(broker.serve)
+                yield
+                tasks.cancel_scope.cancel()
+        finally:
+            broker.close()
 
 
 def program_ground(program: str, env: dict[str, str]) -> Program:

@@ -32,7 +32,7 @@ GROUND = Ground(
 
 @pytest.mark.parametrize(
     "path",
-    ["/", "/people", "/people/me", "/people/me/state", "/etc", "/etc/x", "/usr/src/x", "/home"],
+    ["/", "/etc", "/etc/x", "/usr/src/x", "/proc/1", "/home", "/run", "/var"],
 )
 def test_what_is_no_work_directory_of_a_sealed_run(path: str) -> None:
     with pytest.raises(ContainmentError) as refused:
@@ -42,7 +42,9 @@ def test_what_is_no_work_directory_of_a_sealed_run(path: str) -> None:
     assert path in refused.value.message
 
 
-@pytest.mark.parametrize("path", ["/people/me/project", "/tmp", "/home/me", "/root", "/opt/x"])
+@pytest.mark.parametrize(
+    "path", ["/people/me", "/tmp", "/home/me", "/root", "/opt/x", "/var/tmp/x", "/run/user/1/x"]
+)
 def test_what_is_one(path: str) -> None:
     check_workdir(replace(GROUND, workdir=path))
 

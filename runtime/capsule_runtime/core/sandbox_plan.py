@@ -200,8 +200,12 @@ def _caveats(ground: Ground, machine: Machine) -> Iterator[str]:
         yield "the harness is root without capabilities: all of /etc can be read, /etc/shadow too"
     if ground.workdir_mode == "rw" and ground.foreign_workdir:
         yield "the work directory belongs to another user: the harness may not be able to write it"
-    open_places = [("the work directory", ground.workdir), *((one, one) for one in ground.shared)]
-    for name, place in open_places:
+    yield from caveats_of_places(ground, ground.shared)
+
+
+def caveats_of_places(ground: Ground, shared: Iterable[str] = ()) -> Iterator[str]:
+    """Yield what must stay closed, and lies in the work directory or what is *shared*."""
+    for name, place in [("the work directory", ground.workdir), *((one, one) for one in shared)]:
         inside = [it for it in (ground.state, *ground.credentials) if is_beneath(it, place)]
         if len(inside) == 1:
             yield f"{inside[0]} lies in {name}, so it is open to the harness"

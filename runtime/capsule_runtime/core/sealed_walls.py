@@ -12,7 +12,13 @@ from capsule_runtime.core.doors import NO_DOORS, DoorPlan
 from capsule_runtime.core.grants import Grants, Tier
 from capsule_runtime.core.machine import Machine
 from capsule_runtime.core.namespaces import Namespaces
-from capsule_runtime.core.sandbox_plan import Ground, WallPlan, check_grants, readable
+from capsule_runtime.core.sandbox_plan import (
+    Ground,
+    WallPlan,
+    caveats_of_places,
+    check_grants,
+    readable,
+)
 from capsule_runtime.core.seal import Sources, seal
 from capsule_runtime.core.sealed_places import check_nesting, check_workdir
 from capsule_runtime.core.seen_places import SeenPlaces
@@ -112,6 +118,7 @@ def _axes(limits: LimitPlan, sealing: Sealing) -> Axes:
 
 def _caveats(ground: Ground, machine: Machine) -> Iterator[str]:
     yield "what the harness writes, it can also run"
+    yield from caveats_of_places(ground)
     if not machine.landlock_abi:
         yield "its own init process is of its own user: it can be looked into"
 

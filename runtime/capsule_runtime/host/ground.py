@@ -49,20 +49,20 @@ def ground_of(
         capsule=str(capsule.folder),
         workdir=workdir,
         workdir_mode=capsule.manifest.workdir.mode,
-        writable=tuple(map(str, (places.home, places.tmp, places.out))),
+        writable=tuple(map(os.path.realpath, (places.home, places.tmp, places.out))),
         agent=str(AGENT_PATH),
         program=made_of,
         search_path=found_on,
         system=tuple(filter(os.path.exists, system)),
         system_links=tuple((path, os.readlink(path)) for path in SYSTEM if os.path.islink(path)),
         devices=tuple(filter(os.path.exists, (f"/dev/{name}" for name in DEVICES))),
-        shared=tuple(filter(os.path.isdir, SHARED)),
+        shared=tuple(map(os.path.realpath, filter(os.path.isdir, SHARED))),
         git=tuple(git_folders(Path(workdir))),
         caller_home=os.path.realpath(home),
         state=os.path.realpath(state),
         credentials=tuple(os.path.join(home, name) for name in CREDENTIALS),
         etc=tuple(filter(os.path.exists, (f"/etc/{name}" for name in ETC))),
-        closed=tuple(_closed(map(str, needed))),
+        closed=tuple(closed_above(map(str, needed))),
         foreign_workdir=os.stat(workdir).st_uid != os.geteuid(),
     )
     return replace(ground, real_paths=tuple(_real_paths(readable(ground), written)))
@@ -78,7 +78,7 @@ def _real_paths(paths: Iterable[str], written: Sequence[str]) -> Iterator[tuple[
             yield path, real
 
 
-def _closed(paths: Iterable[str]) -> Iterator[str]:
+def closed_above(paths: Iterable[str]) -> Iterator[str]:
     """Yield the folders of ours above *paths* that nobody else may enter."""
     above = {str(parent) for path in paths for parent in Path(os.path.realpath(path)).parents}
     for folder in sorted(above):

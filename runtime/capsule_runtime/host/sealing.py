@@ -90,13 +90,17 @@ def _shift_owners(user: int, written: tuple[bytes, ...], read: tuple[bytes, ...]
     _checked(_libc.unshare(CLONE_NEWNS), "unshare")
     _checked(_libc.mount(None, b"/", None, MS_REC_PRIVATE, None), "private mounts")
     namespaces: dict[tuple[int, int], int] = {}
-    for path in written:
-        _shift_owner(path, user, namespaces)
-    for path in read:
+    shown: list[bytes] = []
+    for path in sorted({*written, *read}):
+        if any(path.startswith(one + b"/") for one in shown):
+            continue  # It is shown with the folder in which it lies, and none is shown twice.
         try:
             _shift_owner(path, user, namespaces)
         except OSError:
+            if path in written:
+                raise
             continue  # Then its modes say whether the run can read it.
+        shown.append(path)
     for namespace in namespaces.values():
         os.close(namespace)
 

@@ -17,7 +17,13 @@ from support.corpus.tiers import SMALL
 _MEBIBYTE = 1024**2
 
 
-@probe(25, "start more processes than it may", is_ceiling=True)
+@probe(
+    25,
+    "start more processes than it may",
+    is_ceiling=True,
+    # Of a user who is not alone the kernel counts all; the supervisor looks at the tree, and ends it.
+    stated={"scoped": () if find_machine().cgroups.processes else ("processes",)},
+)
 async def start_many(rig: Rig) -> list[str]:
     code = """
 import signal

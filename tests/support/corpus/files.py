@@ -14,7 +14,7 @@ from capsule_runtime.errors import CapsuleError
 from capsule_runtime.host.homes import collect_files
 from capsule_runtime.host.own_paths import why_never
 from support.corpus.probe import probe
-from support.corpus.rig import Rig
+from support.corpus.rig import Rig, user_of
 
 
 @probe(1, "read a file outside by seven routes")
@@ -163,11 +163,7 @@ os.symlink("/oldroot" + sys.argv[1], "nested")
     return ["mount point"] if os.path.lexists(target) else []
 
 
-@probe(
-    33,
-    "have its work directory swapped for another on the way in",
-    stated={"advisory": ("*",)},
-)
+@probe(33, "have its work directory swapped for another on the way in")
 async def swap_the_work_directory(rig: Rig) -> list[str]:
     stop = threading.Event()
     aside, link = rig.folder / "aside", rig.folder / "link"
@@ -220,8 +216,8 @@ route("utime", lambda: os.utime(path, (1, 1)))
 route("setxattr", lambda: os.setxattr(path, "user.probe", b"x"))
 """
     walls = rig.walls()
-    if walls is not None and walls.seal is not None and walls.seal.user is not None:
-        os.chown(rig.secret, walls.seal.user, walls.seal.user)
+    if (user := user_of(walls)) is not None:
+        os.chown(rig.secret, user, user)
     async with rig.started_behind(walls, code, rig.secret) as launched:
         await rig.said(launched)
     found = rig.secret.stat()

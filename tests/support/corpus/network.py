@@ -195,7 +195,11 @@ one.accept()
             return [] if caller.connect_ex((_LOOP, int(said))) else ["called"]
 
 
-@probe(16, "learn the names that this machine knows, and ask others", stated={"advisory": ("*",)})
+@probe(
+    16,
+    "learn the names that this machine knows, and ask others",
+    stated={"advisory": ("*",), "scoped": ("*",)},
+)
 async def look_up_names(rig: Rig) -> list[str]:
     code = """
 for path in ("/etc/hosts", "/etc/resolv.conf"):

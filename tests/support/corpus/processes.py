@@ -40,7 +40,11 @@ def _victim(rig: Rig) -> Generator[subprocess.Popen[bytes]]:
             victim.kill()
 
 
-@probe(6, "read what other processes were started with", stated={"advisory": ("cmdline",)})
+@probe(
+    6,
+    "read what other processes were started with",
+    stated={"advisory": ("cmdline",), "scoped": ("cmdline",)},
+)
 async def read_environments(rig: Rig) -> list[str]:
     code = """
 def scan(file):
@@ -180,9 +184,12 @@ route("its own", lambda: "done" if any("socket:" in os.readlink(f"/proc/self/fd/
 async def reach_another_run(rig: Rig) -> list[str]:
     waits = """
 for path in (os.environ["HOME"] + "/secret", "/dev/shm/" + sys.argv[2]):
-    with open(path, "w") as file:
-        file.write(sys.argv[1])
-    os.chmod(path, 0o644)
+    try:
+        with open(path, "w") as file:
+            file.write(sys.argv[1])
+        os.chmod(path, 0o644)
+    except OSError:
+        pass  # Not every tier has it.
 print("ready", flush=True)
 import signal
 signal.alarm(30)

@@ -151,8 +151,8 @@ class Rig:
             self._release(walls)
 
     def _release(self, walls: WallPlan | None) -> None:
-        if walls is not None and walls.seal is not None and walls.seal.user is not None:
-            run_users().release(walls.seal.user)
+        if (user := user_of(walls)) is not None:
+            run_users().release(user)
 
     @asynccontextmanager
     async def _bare(self, argv: Iterable[str], env: dict[str, str]) -> AsyncGenerator[Launched]:
@@ -188,3 +188,9 @@ class Rig:
                     os.kill(pid, signal.SIGKILL)
             process.wait()
             os.close(output)
+
+
+def user_of(walls: WallPlan | None) -> int | None:
+    """Return the user that a run behind *walls* becomes; None if it stays who it is."""
+    made = walls and (walls.seal or walls.scope)
+    return made.user if made else None

@@ -10,6 +10,7 @@ from capsule_runtime.core.sandbox_plan import WallPlan
 from capsule_runtime.core.wall_limits import ResourceLimits
 from capsule_runtime.host.machine import find_machine
 from capsule_runtime.host.namespaces import find_namespaces
+from capsule_runtime.host.scoping import find_scopes
 from support.cell import Cell
 
 SMALL = ResourceLimits(memory=128 * 1024**2, processes=48, files=64, disk=16 * 1024**2, wall=60)
@@ -34,6 +35,10 @@ def _no_namespaces() -> str:
     return "" if found.variant else found.why
 
 
+def _no_scope() -> str:
+    return find_scopes().why
+
+
 TIERS = {
     "none": Tier("", lambda cell: None),
     "advisory": Tier(
@@ -42,6 +47,8 @@ TIERS = {
         None,
         lambda: find_machine().landlock_why,
     ),
+    "scoped": Tier("scoped", lambda cell: cell.scoped(ceilings=SMALL), True, _no_scope),
+    "scoped-user": Tier("scoped", lambda cell: cell.scoped(ceilings=SMALL), False, _no_scope),
     "rootns": Tier("sealed", lambda cell: cell.sealed(ceilings=SMALL), True, _no_namespaces),
     "userns": Tier("sealed", lambda cell: cell.sealed(ceilings=SMALL), False, _no_namespaces),
 }
