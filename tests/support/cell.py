@@ -89,14 +89,19 @@ class Cell:
         """Return the walls of this machine, or of what *machine* says it has."""
         return plan_walls(self.ground(mode), grants, ceilings, machine or find_machine())
 
-    def sealed(self, mode: str = "rw", ceilings: ResourceLimits = USUAL) -> WallPlan:
+    def sealed(
+        self,
+        mode: str = "rw",
+        ceilings: ResourceLimits = USUAL,
+        machine: Machine | None = None,
+    ) -> WallPlan:
         """Return the walls of a run with a root of its own, as this machine can make one."""
         sealing = sealing_with(find_namespaces())
         if os.geteuid() == 0:
             sealing = replace(sealing, user=run_users().lease())
         self.seen = sealing.seen
         ground = replace(self.ground(mode), writable=self._own_folders())
-        return plan_sealed(ground, NOTHING, ceilings, find_machine(), sealing)
+        return plan_sealed(ground, NOTHING, ceilings, machine or find_machine(), sealing)
 
     def scoped(self, mode: str = "rw", ceilings: ResourceLimits = USUAL) -> WallPlan:
         """Return the walls of a run that shares the machine's root, as it can be had here."""

@@ -225,13 +225,18 @@ def _by_folder(paths: Iterable[str]) -> str:
     )
 
 
+def no_landlock(machine: Machine) -> Missing:
+    """Return what is missing of a *machine* without Landlock."""
+    return Missing("fs", "landlock", machine.landlock_why)
+
+
 def missing_walls(machine: Machine) -> Iterator[Missing]:
     """Yield the walls that no run gets here."""
     yield Missing("net", "isolated", "this version builds no walls on the network")
     yield Missing("syscalls", "filtered", "this version filters no system calls")
     yield Missing("fs", "metadata", "Landlock governs no modes and times: chmod works outside too")
     if not machine.landlock_abi:
-        yield Missing("fs", "landlock", machine.landlock_why)
+        yield no_landlock(machine)
     if machine.landlock_abi < SCOPES_SINCE_ABI:
         why = machine.landlock_why or f"Landlock ABI {machine.landlock_abi}; 6 is needed"
         yield Missing("proc", "landlock", why)

@@ -10,6 +10,8 @@ import tempfile
 from argparse import ArgumentParser
 from collections.abc import Generator, Iterator, Sequence
 from contextlib import contextmanager
+from importlib import import_module
+from importlib.metadata import distribution
 from pathlib import Path
 
 import anyio
@@ -32,10 +34,11 @@ from support.trees import remove
 
 UNPRIVILEGED = 54_321
 """A user that nobody is."""
-_SYSTEM_PYTHON = "/usr/bin/python3"
+SYSTEM_PYTHON = "/usr/bin/python3"
 _ROOTS = Path(__file__).parents[3]
 _OURS = ("runtime", "drivers", "tests")
 _TIER_SECONDS = 240
+_LOADED_LATE = ("capsule_runtime.cli.verbs", "rich", "platformdirs")
 
 
 class Report(msgspec.Struct, frozen=True):
@@ -75,11 +78,11 @@ def report_of(tier: str, pattern: str = "") -> Report:
         return _said([sys.executable, "-c", _WORK, *words], {"PYTHONPATH": path})
     if TIERS[tier].by_root:
         return Report({tier: "only root can start it"}, ())
-    if (why := _why_not_another()) is not None:
+    if (why := why_not_another()) is not None:
         return Report({tier: why}, ())
-    with _readable_copy() as copy:
+    with readable_copy() as copy:
         names = {"PYTHONPATH": str(copy), "HOME": str(copy / "home")}
-        return _said([_SYSTEM_PYTHON, "-c", _WORK, *words], names, UNPRIVILEGED)
+        return _said([SYSTEM_PYTHON, "-c", _WORK, *words], names, UNPRIVILEGED)
 
 
 _WORK = "import sys; from support.corpus.program import work; work(*sys.argv[1:])"
@@ -111,17 +114,18 @@ def _said(argv: list[str], names: dict[str, str], user: int | None = None) -> Re
     return msgspec.json.decode(done.stdout, type=Report)
 
 
-def _why_not_another() -> str | None:
+def why_not_another() -> str | None:
+    """Say why nothing of ours can be started as somebody else; None if it can."""
     if os.geteuid() != 0:
         return "only root can start it as somebody else"
     version = f"{sys.version_info.major}.{sys.version_info.minor}"
-    if os.path.realpath(_SYSTEM_PYTHON) != f"/usr/bin/python{version}":
-        return f"{_SYSTEM_PYTHON} is not Python {version}: what we are made of cannot be loaded"
+    if os.path.realpath(SYSTEM_PYTHON) != f"/usr/bin/python{version}":
+        return f"{SYSTEM_PYTHON} is not Python {version}: what we are made of cannot be loaded"
     return None
 
 
 @contextmanager
-def _readable_copy() -> Generator[Path]:
+def readable_copy() -> Generator[Path]:
     """Yield a folder with all that this process has loaded, for who cannot read where it lies."""
     folder = Path(tempfile.mkdtemp(prefix="corpus-copy-", dir="/var/tmp"))
     try:
@@ -129,8 +133,15 @@ def _readable_copy() -> Generator[Path]:
         for name in _OURS:
             for found in (_ROOTS / name).iterdir():
                 _copy(found, folder)
+        for name in _LOADED_LATE:
+            import_module(name)
         for found in {Path(path) for path in _loaded()}:
             _copy(found, folder)
+        ours = distribution("capsule-runtime")
+        for file in ours.files or ():
+            if file.name == "entry_points.txt":  # drivers are found by it
+                described = Path(str(ours.locate_file(file))).parent
+                shutil.copytree(described, folder / described.name)
         (folder / "home").mkdir()
         os.chown(folder / "home", UNPRIVILEGED, UNPRIVILEGED)
         yield folder
