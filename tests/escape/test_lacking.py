@@ -98,6 +98,15 @@ def test_a_bubblewrap_that_will_not_do_is_refused_with_reason_and_fix(
     assert shell("scoped", tmp_path).tier == "scoped"
 
 
+def test_a_bubblewrap_in_a_folder_of_everybody_is_refused(
+    tmp_path: Path, candidates: Candidates
+) -> None:
+    tmp_path.chmod(0o777)
+    candidates(program(tmp_path / "bwrap", ""))
+
+    assert "can be replaced by others" in refusal(tmp_path).message
+
+
 def test_a_second_bubblewrap_is_taken_where_the_first_will_not_do(
     tmp_path: Path, candidates: Candidates
 ) -> None:

@@ -66,6 +66,9 @@ def _why_not_trusted(path: str) -> str | None:
         return f"{path} runs as another user (setuid), which has let harnesses out before"
     if found.st_uid not in (0, os.geteuid()) or found.st_mode & 0o022:
         return f"{path} can be changed by others"
+    folder = os.stat(os.path.dirname(path))
+    if folder.st_mode & stat.S_IWOTH and not folder.st_mode & stat.S_ISVTX:
+        return f"{path} can be replaced by others"
     return None
 
 
