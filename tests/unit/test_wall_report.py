@@ -86,5 +86,5 @@ def test_each_difference_is_named(changed: dict[str, Any], words: str) -> None:
 def test_a_user_in_the_group_of_root_is_not_root() -> None:
     plan = replace(planned(), scope=Scope(b"", b"", (), None, None))
 
-    assert wrong(plan, told(users=[1000, 1000, 1000, 0, 0, 0])) == []
-    assert wrong(plan, told(users=[1000, 0, 1000, 5, 5, 5])) == ["it is root"]
+    assert "it is root" not in wrong(plan, told(users=[1000, 1000, 1000, 0, 0, 0]))
+    assert "it is root" in wrong(plan, told(users=[1000, 0, 1000, 5, 5, 5]))
