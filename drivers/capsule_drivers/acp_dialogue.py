@@ -146,7 +146,7 @@ class Dialogue:
 
     def _updated(self, params: Params) -> Sequence[Said]:
         self.told.session = self.told.session or params.session_id or ""
-        return self._speech.heard(params.update) if params.update and self._hears else ()
+        return self._speech.heard(params.update or Update(), is_past=not self._hears)
 
     def _requested(self, id: int | str, method: str, params: Params | None) -> Sequence[Said]:
         if method != "session/request_permission" or params is None:

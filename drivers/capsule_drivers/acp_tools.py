@@ -51,6 +51,11 @@ class Tools:
         """Whether nothing was heard of the call *id* yet."""
         return bool(id) and id not in self._open and id not in self._ended
 
+    def skip(self, id: str | None) -> None:
+        """Say nothing of the call *id*, which is of the past."""
+        if id:
+            self._ended.add(id)
+
     def tell_all(self) -> list[Event]:
         """Return the calls that were not told yet: nothing more will be said of them before."""
         untold, self._untold = self._untold, {}

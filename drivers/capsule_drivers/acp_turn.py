@@ -29,6 +29,7 @@ class Speech:
     """Turn the updates of a session into events."""
 
     def __init__(self, told: Told, *, injects: bool) -> None:
+        """An agent that *injects* words into a turn names each answer of the model, too."""
         self.result = ""
         """The words since the last tool call: at the end of the turn, its result."""
         self.answer: str | None = None
@@ -41,6 +42,8 @@ class Speech:
         self._is_new_round = True
         self._used: object = None
         """What was told last of a call; gone once the agent speaks again."""
+        self._answers: set[str] = set()
+        """The names of what the model has begun to say, if the agent names each part."""
 
     @property
     def awaits_model(self) -> bool:
@@ -52,8 +55,11 @@ class Speech:
         self._is_new_round = True
         return [*self._whole_text(), *self.tools.close_all()]
 
-    def heard(self, update: Update) -> Sequence[Event]:
-        """Return the events of *update*."""
+    def heard(self, update: Update, *, is_past: bool = False) -> Sequence[Event]:
+        """Return the events of *update*; of what *is_past* none, also if it comes again."""
+        if is_past:
+            self.tools.skip(update.tool_call_id)
+            return ()
         events = self._said(update)
         if update.meta is None or update.meta.usage is None:
             return events
@@ -71,7 +77,7 @@ class Speech:
         if kind == "agent_message_chunk":
             return self._spoke(words, update.message_id)
         if kind == "agent_thought_chunk":
-            self._begin_round()
+            self._begin_round(update.message_id)
             return [*self._took(None), *self.tools.tell_all(), ThinkingDelta(words)]
         return ()
 
@@ -89,7 +95,7 @@ class Speech:
         return [counted(used, self._told.model, call_id)]
 
     def _spoke(self, words: str, answer: str | None) -> list[Event]:
-        self._begin_round()
+        self._begin_round(answer)
         before = [*self._took(answer), *self.tools.tell_all()]
         if answer != self.answer:
             before += self._whole_text()
@@ -100,7 +106,7 @@ class Speech:
     def _tool_spoke(self, update: Update) -> list[Event]:
         self._used = None
         if self.tools.is_new(update.tool_call_id):
-            self._begin_round()
+            self._begin_round(None)
         events = self.tools.heard(update)
         if any(isinstance(event, ToolResult) for event in events):
             self._is_new_round = True
@@ -122,10 +128,15 @@ class Speech:
         self._text.clear()
         return [Text(self.result, self.answer)]
 
-    def _begin_round(self) -> None:
+    def _begin_round(self, name: str | None) -> None:
+        """Take it that the model speaks, in a part of its answer that has a *name* or none."""
+        self._used = None
+        if self._injects and name is not None:
+            if name in self._answers:
+                return  # a line that comes again behind its answer begins no other
+            self._answers.add(name)
         self._told.rounds += self._is_new_round
         self._is_new_round = False
-        self._used = None
 
     def _took(self, answer: str | None) -> list[Event]:
         """Return the steers that the agent has by what it says now, in model answer *answer*."""

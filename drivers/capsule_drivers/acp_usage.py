@@ -6,6 +6,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import product
 
+from msgspec import structs
+
 from capsule_drivers.acp_wire import PromptUsage, Result
 from capsule_runtime import Usage
 
@@ -48,6 +50,7 @@ def usage_of_turn(
 
     An agent may mean its last call or the whole turn, and does not say which. So its numbers stand
     for one answer, and those before it are unknown. None are looked at if each call was told.
+    *cost_usd* is what the whole turn cost, by the agent's own account.
     """
     used = result.usage if result is not None else None
     if used is None or told.calls:
@@ -57,10 +60,30 @@ def usage_of_turn(
     if is_again:
         return ()
     before = [Usage(told.model, call_id=told.call_id()) for _ in range(told.rounds - 1)]
-    return [*before, counted(used, told.model, told.call_id(), cost_usd)]
+    last = counted(used, told.model, told.call_id())
+    return [*before, last] if cost_usd is None else _with_dollars(before, last, cost_usd)
 
 
-def counted(used: PromptUsage, model: str, call_id: str, cost_usd: float | None = None) -> Usage:
+def _with_dollars(before: Sequence[Usage], last: Usage, cost_usd: float) -> Sequence[Usage]:
+    """Return the reports of a turn that cost *cost_usd* in all: one of them bears it.
+
+    A *last* call that the agent has not counted is not in there: what it cost, nobody told.
+    """
+    is_counted = last.input_tokens is not None or last.output_tokens is not None
+    if is_counted or not before:
+        return [
+            *(structs.replace(it, cost_usd=0.0) for it in before),
+            structs.replace(last, cost_usd=cost_usd),
+        ]
+    first, *others = before
+    return [
+        structs.replace(first, cost_usd=cost_usd),
+        *(structs.replace(it, cost_usd=0.0) for it in others),
+        last,
+    ]
+
+
+def counted(used: PromptUsage, model: str, call_id: str) -> Usage:
     """Return *used* as one report. An agent whose numbers are all zero has counted nothing."""
     fresh, written_out = known(used.input_tokens), known(used.output_tokens)
     if not fresh and not written_out:
@@ -80,7 +103,6 @@ def counted(used: PromptUsage, model: str, call_id: str, cost_usd: float | None 
         cache_read_tokens=read,
         cache_write_tokens=written,
         reasoning_tokens=thought,
-        cost_usd=cost_usd,
         call_id=call_id,
     )
 

@@ -18,6 +18,7 @@ from capsule_drivers.claude_endings import end_of
 from capsule_drivers.claude_launch import ClaudeCodeConfig, control, line_of, plan, user_line
 from capsule_drivers.claude_turns import Turns
 from capsule_drivers.claude_usage import Account, named
+from capsule_drivers.exits import UNREAD_END
 from capsule_drivers.json_text import NOTE_BYTES, passed_on, unread
 from capsule_drivers.lines_heard import LinesHeard
 from capsule_drivers.stream_json import (
@@ -25,7 +26,6 @@ from capsule_drivers.stream_json import (
 )
 from capsule_drivers.stream_json import (
     AssistantLine,
-    Block,
     BlockDelta,
     ControlRequest,
     ControlResponse,
@@ -65,6 +65,8 @@ from capsule_runtime import (
 )
 
 _SYNTHETIC = "<synthetic>"
+_ENDS = (b'{"type":"result"', b'{"duration_api_ms"')
+"""How the line that ends a turn begins."""
 _USAGE_MARKS = (b'"message_delta"', b'"message_start"', b'"type":"result"', b'"duration_api_ms"')
 
 
@@ -147,6 +149,8 @@ class ClaudeCodeDriver:
             said.append(unread(line, exc))
             if any(mark in line for mark in _USAGE_MARKS):
                 said.append(self._account.unread(is_end=b'"message_delta"' in line))
+            if line.startswith(_ENDS):
+                self._end(None, said)
             return
         self._hear(value, said)
 
@@ -200,7 +204,7 @@ class ClaudeCodeDriver:
             if line.session_id and self._session is None:  # nobody heard of its beginning
                 self._session = Session(line.session_id, named(message.model))
                 said.append(self._session)
-        for block in _blocks(message):
+        for block in message.blocks:
             if block.type == "tool_use" and block.id:
                 self._open_tools[block.id] = name = block.name or "unknown"
                 said.append(ToolCall(block.id, name, passed_on(block.input), message.id))
@@ -214,7 +218,7 @@ class ClaudeCodeDriver:
     def _user(self, line: UserLine, said: list[Said]) -> None:
         if line.is_replay and line.uuid is not None:
             said += self._turns.took([line.uuid])
-        for block in _blocks(line.message):
+        for block in line.message.blocks:
             if block.type == "tool_result" and block.tool_use_id:
                 name = self._open_tools.pop(block.tool_use_id, None)
                 content = passed_on(block.content)
@@ -252,12 +256,14 @@ class ClaudeCodeDriver:
         error = {"subtype": "error", "request_id": id, "error": f"{subtype} is not supported"}
         said += [Note(f"Claude Code asked for {subtype}, and was refused"), line_of(control(error))]
 
-    def _end(self, result: Result, said: list[Said]) -> None:
+    def _end(self, result: Result | None, said: list[Said]) -> None:
+        """End a turn, by its *result* if that can be read."""
         said += self._account.close()
-        said += self._account.add_up(result)
-        said += self._turns.took(result.taken or ())
+        if result is not None:
+            said += self._account.add_up(result)
+            said += self._turns.took(result.taken or ())
         said += self._close_tools()
-        said += self._turns.ended(end_of(result, self._error))
+        said += self._turns.ended(UNREAD_END if result is None else end_of(result, self._error))
 
     def _close_tools(self) -> list[Event]:
         """End the tools that were cut off: nobody else will."""
@@ -267,10 +273,6 @@ class ClaudeCodeDriver:
         ]
 
 
-def _blocks(message: Words) -> Sequence[Block]:
-    return () if isinstance(message.content, str) else message.content
-
-
 def _text_of(message: Words) -> str:
-    words = [block.text for block in _blocks(message) if block.text]
+    words = [block.text for block in message.blocks if block.text]
     return " ".join(words)[:NOTE_BYTES] or "nothing"

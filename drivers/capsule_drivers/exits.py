@@ -1,10 +1,14 @@
-"""What it means that a harness left without a word on how its turn ended."""
+"""What it means that a harness left, or ended its turn, without a word on how that was."""
 
 from __future__ import annotations
 
 from capsule_runtime import Exit, FailureKind, TurnFailed
 
 _STDERR_CHARACTERS = 500
+UNREAD_END = TurnFailed(
+    FailureKind.INDETERMINATE, "the turn is over, and the line that says how cannot be read"
+)
+"""What is told of a turn then. To wait for another line would be to wait for ever."""
 
 
 def failure_of(exit: Exit, kind: FailureKind | None = None) -> TurnFailed:

@@ -11,7 +11,7 @@ import msgspec
 from msgspec import Struct
 
 from capsule_drivers.exits import failure_of
-from capsule_drivers.json_text import DEPTH, decoded, is_deep, unread
+from capsule_drivers.json_text import DEPTH, NOTE_BYTES, decoded, is_deep, unread
 from capsule_runtime import (
     Ack,
     Answer,
@@ -24,6 +24,7 @@ from capsule_runtime import (
     LaunchPlan,
     LaunchRequest,
     Message,
+    Note,
     Permission,
     Refused,
     Said,
@@ -34,12 +35,15 @@ from capsule_runtime import (
     ToolCall,
     ToolResult,
     TurnEnd,
+    TurnFailed,
     Usage,
 )
 
 PROTOCOL = 1
 _USAGE = re.compile(rb'"type"\s*:\s*"usage"')
 _SIGNALS = {"line": None, "int": 2, "term": 15}
+
+_ENDS = frozenset({TurnEnd, TurnFailed})
 
 _events = msgspec.json.Decoder(Event)
 _lines = msgspec.json.Encoder()
@@ -84,6 +88,7 @@ class JsonlDriver:
         self._config = JsonlConfig()
         self._half: TextDelta | ThinkingDelta | None = None
         """The first half of a character that a harness cut in two, and where it belongs."""
+        self._is_over = False
 
     def describe(self) -> Description:
         return Description(
@@ -113,6 +118,10 @@ class JsonlDriver:
         )
 
     def receive(self, lines: bytes) -> Sequence[Said]:
+        said = self._heard(lines)
+        return said if _ENDS.isdisjoint(map(type, said)) else [*map(self._ended_once, said)]
+
+    def _heard(self, lines: bytes) -> Sequence[Event]:
         if self._half is None and (events := _read_block(lines)) is not None:
             return events
         return [event for line in lines.split(b"\n") if line.strip() for event in self._one(line)]
@@ -159,6 +168,14 @@ class JsonlDriver:
         if text and "\ud800" <= text[-1] <= "\udbff":
             text, self._half = text[:-1], kind(text[-1])
         return [*stray, kind(text.encode("utf-16", "surrogatepass").decode("utf-16", "replace"))]
+
+    def _ended_once(self, event: Event) -> Event:
+        """Return *event*, or a note of one that ends a turn which is over."""
+        if not isinstance(event, TurnEnd | TurnFailed):
+            return event
+        was_over, self._is_over = self._is_over, True
+        shown = _lines.encode(event)[:NOTE_BYTES].decode("utf-8", "replace")
+        return Note(f"the turn was over, and is ended again: {shown}") if was_over else event
 
     def _unpaired(self) -> Sequence[Event]:
         """Return the half that found no partner, as the character that stands for such."""

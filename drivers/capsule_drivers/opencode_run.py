@@ -121,7 +121,12 @@ class RunLines:
         for line in read_block(_decoder, lines):
             if self._is_over:
                 break
-            said += self._heard(line) if isinstance(line, Line) else [line]
+            if isinstance(line, Line):
+                said += self._heard(line)
+                continue
+            said.append(line)
+            # A line that may have told what the step used is a report of it.
+            self._is_open = self._is_open and not isinstance(line, Usage)
         return said
 
     def ended(self, exit: Exit, kind: FailureKind | None) -> list[Event]:
@@ -150,10 +155,12 @@ class RunLines:
         return [*events, *self._part(line.type, part)]
 
     def _part(self, kind: str, part: Part) -> Sequence[Event]:
-        self._is_open = kind != "step_finish"
+        was_open, self._is_open = self._is_open, kind != "step_finish"
         match kind:
             case "step_start":
                 self._reason = ""
+                # The step before broke off, or the line that told what it used is lost.
+                return [Usage(self._model)] if was_open else ()
             case "reasoning":
                 return [Thinking(part.text, part.message_id)]
             case "text":

@@ -9,10 +9,9 @@ from typing import ClassVar
 import msgspec
 from msgspec import Struct
 
-from capsule_drivers.exits import failure_of, last_words
 from capsule_drivers.json_text import decoded, unread
 from capsule_drivers.pi_answers import Answers
-from capsule_drivers.pi_endings import ending_by, ending_of
+from capsule_drivers.pi_endings import Ending, ending_by, ending_by_exit, ending_of, unread_ending
 from capsule_drivers.pi_launch import DESCRIPTION, PiConfig, plan, provider_of
 from capsule_drivers.pi_lines import (
     AgentEnd,
@@ -41,7 +40,6 @@ from capsule_runtime import (
     Description,
     Event,
     Exit,
-    FailureKind,
     LaunchPlan,
     LaunchRequest,
     Note,
@@ -62,6 +60,7 @@ _LAST = ("stop", "length", "aborted")
 """Why an answer ended after which no tool is used and nothing tried again."""
 _ANSWER = b'{"type":"message_end","message":{"role":"assistant"'
 _SHORTENED = b'{"type":"compaction_end"'
+_END = b'{"type":"agent_end"'
 _DIALOGS = ("select", "confirm", "input", "editor")
 
 
@@ -83,7 +82,7 @@ class PiDriver:
         """How the turn failed, unless pi tries again."""
         self._is_over = False
         self._last: PiMessage | None = None
-        """The answer after which pi has nothing to do, unless it begins another turn."""
+        """The answer that ended a turn, while none began after it."""
         self._compactions: list[object] = []
         """What came of each time that the conversation was shortened."""
 
@@ -110,6 +109,8 @@ class PiDriver:
                     said += self._answers.broken_off(self._model) or [Usage(self._model)]
                 elif line.startswith(_SHORTENED):
                     said.append(Usage(self._model))
+                elif line.startswith(_END):
+                    said += self._ending_once(self._agent_ended(unread_ending(self._last)))
         return said
 
     def interrupt(self) -> Send | None:
@@ -123,15 +124,7 @@ class PiDriver:
         return None  # pi has no permissions: it never asks
 
     def ended(self, exit: Exit) -> Sequence[Event]:
-        if self._failed is not None:
-            return [*self._cut_off(), self._failed]
-        said = last_words(exit)
-        if "No session found" in exit.stderr_tail.decode("utf-8", "replace"):
-            return [TurnFailed(FailureKind.SESSION_GONE, said)]
-        failed = failure_of(exit)
-        if exit.code and (kind := kind_of_error(said)) is FailureKind.AUTH:
-            failed = TurnFailed(kind, failed.message)
-        return [*self._cut_off(), failed]
+        return [*self._cut_off(), self._failed or ending_by_exit(exit)]
 
     def _read(self, line: Line) -> Sequence[Said]:
         match line:
@@ -153,7 +146,7 @@ class PiDriver:
             case TurnStop(message):
                 return self._turn_stopped(message)
             case AgentEnd():
-                return self._agent_ended(line)
+                return self._agent_ended(ending_of(line))
             case RetryStart() | RetryEnd() | CompactionEnd():
                 return self._tried_again(line)
             case Response():
@@ -177,20 +170,20 @@ class PiDriver:
     def _turn_stopped(self, message: PiMessage) -> Sequence[Said]:
         if message.role != "assistant":
             return ()
-        used = self._answers.count(message)
+        self._last, used = message, self._answers.count(message)
         if message.stop_reason not in _LAST:
             return used
         # What says that this was the last turn repeats all of them, and may be too long to be read.
-        self._last = message
         return [*used, Send(json_line({"id": _OVER, "type": "get_state"}))]
 
     def _is_idle(self, id: str, state: State) -> Sequence[Said]:
         """End the turn if pi waits, and nothing else says so. Its lines may be late: ask twice."""
-        if self._last is None or self._is_over or state.is_streaming or state.is_compacting:
+        last = self._last if self._last and self._last.stop_reason in _LAST else None
+        if last is None or self._is_over or state.is_streaming or state.is_compacting:
             return ()
         if id == _OVER:
             return [Send(json_line({"id": _SURELY, "type": "get_state"}))]
-        return [*self._cut_off(), ending_by(self._last).told]
+        return [*self._cut_off(), ending_by(last).told]
 
     def _taken(self, text: str) -> Sequence[Said]:
         for steer in self._steers:
@@ -199,8 +192,8 @@ class PiDriver:
                 return [Steered(steer[1])]
         return ()
 
-    def _agent_ended(self, end: AgentEnd) -> Sequence[Said]:
-        closed, ending = self._cut_off(), ending_of(end)
+    def _agent_ended(self, ending: Ending) -> Sequence[Said]:
+        closed = self._cut_off()
         if not ending.may_be_tried_again:
             return [*closed, ending.told]
         if ending.answer in self._failures:

@@ -7,10 +7,11 @@ from dataclasses import dataclass
 import msgspec
 from msgspec import Struct
 
+from capsule_drivers.exits import UNREAD_END, failure_of, last_words
 from capsule_drivers.json_text import decoded
 from capsule_drivers.pi_lines import STOPPED_BY_PROVIDER, AgentEnd, PiMessage, decode_message
 from capsule_drivers.reading import kind_of_error
-from capsule_runtime import FailureKind, TurnEnd, TurnFailed
+from capsule_runtime import Exit, FailureKind, TurnEnd, TurnFailed
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,6 +48,11 @@ def _last_answer(end: AgentEnd) -> PiMessage | None:
     return None
 
 
+def unread_ending(last: PiMessage | None) -> Ending:
+    """Return how it ended if that cannot be read: by its *last* answer, if that was heard."""
+    return Ending(UNREAD_END) if last is None else ending_by(last)
+
+
 def ending_by(last: PiMessage) -> Ending:
     """Return how a turn ended whose *last* answer that is."""
     match last.stop_reason:
@@ -61,6 +67,17 @@ def ending_by(last: PiMessage) -> Ending:
         case reason:
             return _nothing_told(reason or "no reason")
     return Ending(TurnFailed(kind, how), last.moment)
+
+
+def ending_by_exit(exit: Exit) -> TurnFailed:
+    """Return what it means that pi left by *exit* and had told no end."""
+    said = last_words(exit)
+    if "No session found" in exit.stderr_tail.decode("utf-8", "replace"):
+        return TurnFailed(FailureKind.SESSION_GONE, said)
+    failed = failure_of(exit)
+    if exit.code and (kind := kind_of_error(said)) is FailureKind.AUTH:
+        return TurnFailed(kind, failed.message)
+    return failed
 
 
 def _told_by(last: PiMessage) -> Ending:

@@ -152,7 +152,7 @@ class QwenCodeDriver:
             return [Usage(self._model)]
         if line.startswith(_RESULT):
             self._usage.miss_total()
-            return self._turns.next_words()
+            return self._turn_ended(None)
         return ()
 
     def _read(self, line: Line) -> Sequence[Said]:
@@ -249,10 +249,12 @@ class QwenCodeDriver:
         self._answer, self._has_words = "", False
         return list(self._usage.unknown(self._model, answer)) if answer and has_words else ()
 
-    def _turn_ended(self, result: Result) -> Sequence[Said]:
+    def _turn_ended(self, result: Result | None) -> Sequence[Said]:
+        """End a turn, by its *result* if that can be read."""
         said: list[Said] = [*self._turns.taken(), *self._unfinished(), *self._cut_off()]
-        said += self._usage.total(self._model, result.usage or Tokens())
-        said += self._usage.memory(self._session)
+        if result is not None:
+            said += self._usage.total(self._model, result.usage or Tokens())
+            said += self._usage.memory(self._session)
         if not self._turns.has_next:
             said += self._usage.owed(self._model)
         return [*said, *self._turns.ended(result)]

@@ -99,7 +99,8 @@ def _settings(auth: str, config: QwenCodeConfig) -> dict[str, object]:
         "telemetry": {"enabled": False},
         "general": {"enableAutoUpdate": False, "disableAutoUpdate": True},
         "security": {"auth": {"selectedType": auth}},
-        # A call of the model after each answer, which nobody asked for.
+        # Calls of the model after each answer, which nobody asked for.
+        "ui": {"enableFollowupSuggestions": False},
         "memory": {"enableManagedAutoMemory": False, "enableManagedAutoDream": False},
         "model": {"generationConfig": {"maxRetries": config.retries, **_DELAYS}},
     }

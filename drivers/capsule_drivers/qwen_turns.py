@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from capsule_drivers.exits import failure_of, last_words
+from capsule_drivers.exits import UNREAD_END, failure_of, last_words
 from capsule_drivers.qwen_lines import Again, Result
 from capsule_drivers.reading import json_line, kind_of_error
 from capsule_drivers.token_counts import count_of
@@ -66,9 +66,9 @@ class Turns:
         self._given, text = self._waiting.pop(0)
         return [Send(prompt(text))]
 
-    def ended(self, result: Result) -> Sequence[Said]:
-        """Return what it means that a turn ended in *result*."""
-        self._last = end = _end_of(result)
+    def ended(self, result: Result | None) -> Sequence[Said]:
+        """Return what it means that a turn ended in *result*, or in one that cannot be read."""
+        self._last = end = UNREAD_END if result is None else _end_of(result)
         how = end.message if isinstance(end, TurnFailed) else "done"
         if self._is_over:
             return [Note(f"a turn ended ({how}) after the last one")]

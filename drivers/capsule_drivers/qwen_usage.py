@@ -102,8 +102,8 @@ class SessionUsage:
         """Yield that hidden calls may have been made, if no sum will tell of them any more."""
         if self._is_owed:
             self._is_owed = False
-            self._hidden += 1
-            yield Usage(model, call_id=f"hidden-{self._hidden}")
+            # A sum that comes after all tells the numbers of the same report.
+            yield Usage(model, call_id=f"hidden-{self._hidden + 1}")
 
     def memory(self, session: str) -> Iterator[Remember]:
         """Yield what the next process of *session* has to know."""

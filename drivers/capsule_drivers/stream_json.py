@@ -5,7 +5,7 @@ Fields that nobody needs are skipped, and every field may be missing.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 import msgspec
 from msgspec import UNSET, Struct, UnsetType
@@ -69,6 +69,11 @@ class Answer(Struct, frozen=True):
     model: str | None = None
     content: list[Block] | str = ""
     usage: Tokens | None = None
+
+    @property
+    def blocks(self) -> Sequence[Block]:
+        """Return its parts; words alone have none."""
+        return () if isinstance(self.content, str) else self.content
 
 
 class MessageStart(Struct, frozen=True, tag="message_start"):

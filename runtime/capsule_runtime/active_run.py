@@ -151,6 +151,8 @@ class ActiveRun:
         finally:
             self._log.close()
             self._ended.set()
+        if not self._failures:
+            await self._attempt.tidy()
 
 
 def _leaves(group: BaseExceptionGroup[StoreError]) -> Iterator[StoreError]:

@@ -24,6 +24,7 @@ def created_run(
         message=ready.request.message,
         workdir=str(ready.workdir),
         digest=ready.standing.asks.digest,
+        workdir_mode=ready.workdir_mode,
     )
 
 

@@ -15,9 +15,7 @@ import anyio.abc
 
 from capsule_runtime.acting import Hands
 from capsule_runtime.burying import NOT_PROVED, buried, bury
-from capsule_runtime.core.actions import (
-    Burial,
-)
+from capsule_runtime.core.actions import Burial
 from capsule_runtime.core.facts import Contained
 from capsule_runtime.core.journal import Moment
 from capsule_runtime.core.outcome import Reason
@@ -40,6 +38,7 @@ from capsule_runtime.host.stdio import WIDE_PIPE_BYTES, StderrLog, Stdio, open_s
 from capsule_runtime.launching import Launching
 from capsule_runtime.listening import Listener
 from capsule_runtime.messages import Exit, Refused
+from capsule_runtime.working import Make, Working
 
 DRAIN_SECONDS = 10.0
 """How long output may go on once no process of the run is left to write any."""
@@ -67,6 +66,7 @@ class Attempt:
         self._hands = Hands(self._driver)
         self._decider = Decider(run, log, host.clock, self._hands.act, reserve)
         self._heed = heed
+        self._working = Working(launching.workplace, self._record, self._note)
         self._watch = DeadlineWatch(run, self._decider, host.clock, self._limits, self.ask_stop)
         self._hands.watch = self._watch
         self._resources: RunResources | None = None
@@ -88,6 +88,7 @@ class Attempt:
         self._places = tuple(map(str, (places.workdir, places.home, places.tmp, places.out)))
         try:
             launching.write_places()
+            await self._working.prepare(self.ask_stop)
             wide = WIDE_PIPE_BYTES if self._driver.describe().loses_tail else None
             if self._driver.fault:
                 raise HarnessError("E-HAR-005", self._driver.fault)
@@ -100,6 +101,7 @@ class Attempt:
                 self._begun.set()
                 if tree is not None:
                     burial = await self._follow(tree, stdio, stderr)
+                    await self._working.collect(is_buried=burial.left == 0)
                     files = collect_files(places.home, collected)
                     await self._end(tree, burial, stderr, files)
                     return
@@ -115,9 +117,14 @@ class Attempt:
                 self._doorkeeper.close()
 
     async def _announce(self, launching: Launching) -> None:
-        await self._decider.decide(lambda moment: self._run.record(launching.started, moment))
+        await self._record(launching.started)
         for note in launching.notes:
             await self._note(note)
+
+    async def tidy(self) -> None:
+        """Remove what nobody needs any more, once the end is on record; it may take a while."""
+        if self._run.state is State.ENDED:
+            await self._working.discard()
 
     async def ask_stop(
         self, reason: Reason, message: str = "", *, grace: float | None = None
@@ -126,6 +133,7 @@ class Attempt:
 
         *grace* shortens what the harness is given to leave, in seconds.
         """
+        self._working.stop()
         if grace is not None:
             self._watch.shorten_grace(grace)
         await self._decider.decide(lambda moment: self._run.ask_stop(reason, message, moment))
@@ -260,9 +268,13 @@ class Attempt:
             await self.ask_stop(Reason.DRIVER_FAILED, self._driver.fault)
         await self._decider.decide(lambda moment: self._run.end(exit, burial, words, moment))
 
+    async def _record(self, make: Make) -> None:
+        await self._decider.decide(lambda moment: self._run.record(make, moment))
+
     async def _note(self, text: str) -> None:
         await self._decider.decide(lambda moment: self._run.note(text, moment))
 
     async def _not_run(self, reason: Reason, message: str) -> None:
         """Write the end of a run whose harness never started."""
+        await self._working.put_away()
         await self._decider.decide(lambda moment: self._run.fail(reason, message, moment))

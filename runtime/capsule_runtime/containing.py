@@ -6,7 +6,6 @@ import os
 import platform
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
-from functools import cache
 from pathlib import Path
 
 from msgspec.structs import replace as struct_replace
@@ -16,7 +15,6 @@ from capsule_runtime.core.grants import Grants, Tier, is_beneath
 from capsule_runtime.core.namespaces import Namespaces
 from capsule_runtime.core.sandbox_plan import WallPlan, plan_walls
 from capsule_runtime.core.scoped_walls import SCOPED, Scoping, plan_scoped
-from capsule_runtime.core.seal import STUB_FILES
 from capsule_runtime.core.sealed_walls import SEALED, Sealing, plan_sealed
 from capsule_runtime.core.seccomp import build_filter
 from capsule_runtime.core.seen_places import seen_places
@@ -29,6 +27,7 @@ from capsule_runtime.host.ground import ground_of
 from capsule_runtime.host.machine import find_machine
 from capsule_runtime.host.run_users import run_users
 from capsule_runtime.host.scoping import find_scopes
+from capsule_runtime.host.stub_files import stub_files
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,7 +124,7 @@ def _refusal(tier: Tier, why: str, fix: str) -> ContainmentError:
 def sealing_with(found: Namespaces) -> Sealing:
     """Return what a run is sealed with that *found* makes a root for."""
     filters = build_filter("sealed", platform.machine())
-    return Sealing(found, seen_places(_Taken()), None, _stub(), filters)
+    return Sealing(found, seen_places(_Taken()), None, stub_files(found.python), filters)
 
 
 def walls_of(
@@ -165,12 +164,6 @@ class _Taken:
 
     def __contains__(self, path: object) -> bool:
         return os.path.lexists(str(path))
-
-
-@cache
-def _stub() -> tuple[tuple[str, bytes], ...]:
-    folder = Path(namespaces.__file__).parent
-    return tuple((name, (folder / name).read_bytes()) for name in STUB_FILES)
 
 
 def _check_program(program: str, walls: WallPlan) -> None:

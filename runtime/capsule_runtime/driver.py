@@ -120,6 +120,7 @@ class Driver(Protocol):
         """Return what complete *lines* stand for; each ends in a newline.
 
         A line that cannot be read becomes a `Note`; it never raises and never costs a neighbour.
+        Of a line that is too long, the first 4 KiB come in its place.
         """
         ...
 

@@ -12,7 +12,7 @@ import anyio.abc
 from capsule_runtime.core.facts import Remembered
 from capsule_runtime.core.journal import Moment
 from capsule_runtime.core.limits import Limits
-from capsule_runtime.core.lines import LineBuffer, Lines
+from capsule_runtime.core.lines import HEAD_BYTES, LineBuffer, Lines
 from capsule_runtime.core.outcome import Reason
 from capsule_runtime.core.run import SPENDING, Run
 from capsule_runtime.core.units import show_size
@@ -59,7 +59,7 @@ class Listener:
         self._send = send
         self._ask_stop = ask_stop
         self._without_acts = _WITHOUT_ACTS_BOUNDED if run.ledger.is_bounded else _WITHOUT_ACTS
-        self._lines = LineBuffer(limits.line)
+        self._lines = LineBuffer(limits.line, HEAD_BYTES)
         self._output_bytes = 0
         self._begun: tuple[Lines, Sequence[Said]] | None = None
 

@@ -52,7 +52,11 @@ class Harness(Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=Tru
 class Workdir(Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
     """What the capsule wants to do with the work directory."""
 
-    mode: Literal["rw", "ro"] = "rw"
+    mode: Literal["ro", "copy", "rw"] | None = None
+    """In place, on a copy whose changes the caller applies later, or only to read; by default rw,
+    or copy where the capsule itself lies in it."""
+    copies_at_most: Size = "10GiB"
+    """A larger work directory is not copied."""
 
 
 class Idle(Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
@@ -210,7 +214,10 @@ def _hint_for(key: str) -> str:
     table, _, name = key.rpartition(".")
     if table == "limits.idle" or key in ("limits.wall", "limits.grace"):
         return 'Durations are written like "90s", "15m" or "1h30m".'
-    if key in ("limits.output", "limits.line", "limits.memory", "limits.disk"):
+    if key in (
+        *("limits.output", "limits.line", "limits.memory", "limits.disk"),
+        "workdir.copies_at_most",
+    ):
         return 'Sizes are written like "512KiB", "64MiB" or "2GiB".'
     if table == "capabilities":
         return "`capsule explain E-TRU-001` says what a capsule may ask for, and how."

@@ -93,7 +93,7 @@ def plan_run(
     table = (prices or price_book(state)).load() if terms.needs_prices else None
     terms.check(ready.model, table)
     capsule, manifest = ready.capsule, ready.capsule.manifest
-    places = places_of(state, "RUN", "CONTEXT", ready.workdir)
+    places = places_of(state, "RUN", "CONTEXT", ready.workdir, ready.workdir_mode)
     task = Task(
         run="RUN",
         context=request.context or "CONTEXT",
@@ -120,7 +120,7 @@ def plan_run(
         argv=launch.argv,
         env={name: _origin(name, ready, launch.plan.env) for name in sorted(launch.env)},
         workdir=str(ready.workdir),
-        workdir_mode=manifest.workdir.mode,
+        workdir_mode=ready.workdir_mode,
         containment=shell.tier,
         asks=ready.standing.asks,
         grants=ready.grants,

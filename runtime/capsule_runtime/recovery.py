@@ -2,18 +2,23 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
+from pathlib import Path
 
+import anyio.to_thread
 import msgspec
 
 from capsule_runtime.core.actions import Action
 from capsule_runtime.core.facts import Recovered
-from capsule_runtime.core.journal import Append
+from capsule_runtime.core.journal import Append, Moment
 from capsule_runtime.core.ledger import Ledger
 from capsule_runtime.core.log import Record
 from capsule_runtime.core.outcome import Reason
 from capsule_runtime.core.run import Run
+from capsule_runtime.core.work import WorkChanges
+from capsule_runtime.core.work_facts import Collected
 from capsule_runtime.errors import StoreError
 from capsule_runtime.host.clock import Clock
 from capsule_runtime.host.feed import whole_log
@@ -22,8 +27,10 @@ from capsule_runtime.host.run_log import RunLog
 from capsule_runtime.host.state import doorbell, warden_door, warden_key, warden_lock
 from capsule_runtime.host.store import Store
 from capsule_runtime.host.store_errors import DAMAGED, FENCE_LOST
+from capsule_runtime.host.workplace import empty_trash, has_trash
 from capsule_runtime.logs import Logs
 from capsule_runtime.pricing import PriceBook
+from capsule_runtime.working import left_behind, workplace_of
 
 BURIAL_SECONDS = 15.0
 """How long a dead owner's warden may take to bury what it had started."""
@@ -50,6 +57,8 @@ async def recover(heir: Heir) -> list[str]:
     for owner in {row.owner for row in heir.store.live_runs_of_dead_owners()}:
         if owner is not None:
             ended += await _recover_from(heir, owner)
+    if has_trash(heir.store.state):
+        await anyio.to_thread.run_sync(empty_trash, heir.store.state)
     return ended
 
 
@@ -112,12 +121,27 @@ async def _write_end(heir: Heir, run: str) -> None:
         moment = heir.clock.moment()
         actions: list[Action] = [
             *state.record(lambda seq, at, id: Recovered(seq, at, id, heir.id), moment),
+            *(await _look_at_work(record, state, store.state, moment)),
             *state.fail(Reason.LOST, "the supervisor died while the run was going on", moment),
         ]
         log.put([action for action in actions if isinstance(action, Append)])
         await log.settled()
     finally:
         store.release(tail)
+
+
+async def _look_at_work(
+    record: Record, state: Run, folder: Path, moment: Moment
+) -> Sequence[Action]:
+    """Return what there is to write of what the run changed in its work directory."""
+    if record.created is None:
+        return ()
+    found = await left_behind(workplace_of(record.created, folder))
+    if isinstance(found, str):
+        return state.note(found, moment)
+    if found is None or found == WorkChanges() or record.changes is not None:
+        return ()
+    return state.record(lambda seq, at, run: Collected(seq, at, run, found), moment)
 
 
 async def _account_of(record: Record, prices: PriceBook) -> Ledger:

@@ -10,7 +10,7 @@ from typing import BinaryIO, Protocol
 
 from capsule_runtime.core.actions import Action, Burial, Progress
 from capsule_runtime.core.journal import Append, Moment, Position
-from capsule_runtime.core.lines import LineBuffer, Lines
+from capsule_runtime.core.lines import HEAD_BYTES, LineBuffer, Lines
 from capsule_runtime.core.run import Run
 from capsule_runtime.driver import Said
 from capsule_runtime.events import Event, Note, TurnEnd, TurnFailed, Usage
@@ -95,7 +95,7 @@ def replay_frames(
 
 
 def _batches(driver: Listener, stream: BinaryIO) -> Iterator[Sequence[Event]]:
-    lines = LineBuffer(_LINE_BYTES)
+    lines = LineBuffer(_LINE_BYTES, HEAD_BYTES)
     while chunk := stream.read(_CHUNK_BYTES):
         yield _events(driver, lines.feed(chunk))
     yield _events(driver, lines.close())

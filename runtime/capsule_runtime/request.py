@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -16,6 +15,7 @@ from capsule_runtime.core.env_names import check_names
 from capsule_runtime.core.grants import Capabilities, Grants, Policy, Wish
 from capsule_runtime.core.model_names import check_model
 from capsule_runtime.core.terms import NO_CEILINGS, Terms, terms_of
+from capsule_runtime.core.work import WorkdirMode
 from capsule_runtime.errors import UsageError
 from capsule_runtime.granting import (
     Standing,
@@ -31,8 +31,7 @@ from capsule_runtime.host.state import default_state
 from capsule_runtime.manifest import MEMORY_BYTES_AT_LEAST
 from capsule_runtime.messages import Message, TextPart
 from capsule_runtime.probing import Installed, check_version
-
-_WORKDIR_HINT = "Name one with --workdir."
+from capsule_runtime.workdirs import find_mode, find_workdir
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,6 +64,8 @@ class RunRequest:
     """What the harness is told when it asks whether it may use a tool; the strictest wish holds."""
     upstream: str | None = None
     """The one place, as HOST:PORT, that the run reaches at that port of its own loopback."""
+    workdir_mode: WorkdirMode | None = None
+    """ro, copy or rw; None for what the capsule asks for. Not more than that."""
     driver: str | None = None
     """Whose harness is run as it is, without a capsule: with every default, and no grants."""
 
@@ -102,6 +103,7 @@ class Draft:
     workdir: Path
     limits: dict[str, float]
     terms: Terms
+    workdir_mode: WorkdirMode
 
     @property
     def asks(self) -> bool:
@@ -118,6 +120,7 @@ class Ready:
     workdir: Path
     limits: dict[str, float]
     terms: Terms
+    workdir_mode: WorkdirMode
     standing: Standing
     on_permission: Policy
     """What the harness is told when it asks whether it may use a tool."""
@@ -166,7 +169,7 @@ def check_request(
 
 def read_request(request: RunRequest, day: DayCeilings = NO_DAY) -> Draft:
     """Read the capsule of *request*, and check what needs no grants. Raises as `check_request`."""
-    workdir = _workdir(request.workdir)
+    workdir = find_workdir(request.workdir)
     capsule = _capsule(request, workdir)
     check_names(request.env, by_caller=True)
     limits = _lowered(capsule.manifest.limits.in_units(), request)
@@ -178,7 +181,9 @@ def read_request(request: RunRequest, day: DayCeilings = NO_DAY) -> Draft:
         capsule.described.usage,
         is_told_at_end=capsule.described.tells_at_end,
     )
-    return Draft(capsule, request, workdir, limits, terms)
+    folder = capsule.folder if request.capsule else None
+    mode = find_mode(capsule.manifest.workdir.mode, request.workdir_mode, workdir, folder)
+    return Draft(capsule, request, workdir, limits, terms, mode)
 
 
 def grant(draft: Draft, state: Path | None = None) -> Ready:
@@ -198,7 +203,16 @@ def settle(draft: Draft, state: Path) -> Ready:
     standing = standing_of(draft.capsule, request.grants, request.containment, state)
     wish = draft.capsule.manifest.interaction.on_permission
     policy = on_permission(wish, request.on_permission)
-    return Ready(draft.capsule, request, draft.workdir, draft.limits, draft.terms, standing, policy)
+    return Ready(
+        draft.capsule,
+        request,
+        draft.workdir,
+        draft.limits,
+        draft.terms,
+        draft.workdir_mode,
+        standing,
+        policy,
+    )
 
 
 def doors_of(ready: Ready) -> DoorPlan:
@@ -245,18 +259,3 @@ def _capsule(request: RunRequest, workdir: Path) -> Capsule:
         return bare_capsule(request.driver, workdir, asked_in(request.grants))
     what = "a capsule or a driver is to be named: one, and not both"
     raise UsageError("E-USE-035", what, "Name the folder of a capsule, or a driver with --driver.")
-
-
-def _workdir(given: Path) -> Path:
-    try:
-        workdir = Path(os.path.abspath(given))
-        is_folder = workdir.is_dir()
-    except (OSError, ValueError) as exc:  # the current folder may be gone, a name too long
-        raise UsageError(
-            "E-USE-011", f"the work directory {given} cannot be used: {exc}", _WORKDIR_HINT
-        ) from exc
-    if not is_folder:
-        raise UsageError(
-            "E-USE-011", f"the work directory {workdir} is not a folder", _WORKDIR_HINT
-        )
-    return workdir

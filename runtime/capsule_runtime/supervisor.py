@@ -24,6 +24,7 @@ from capsule_runtime.core.ledger import Ledger
 from capsule_runtime.core.limits import Limits
 from capsule_runtime.core.prices import PriceTable
 from capsule_runtime.core.run import Run
+from capsule_runtime.core.units import parse_size
 from capsule_runtime.embedding import RunHandle, RunSummary, summary_of
 from capsule_runtime.ending import end_all, end_unwanted
 from capsule_runtime.errors import HostError
@@ -44,6 +45,7 @@ from capsule_runtime.host.resource_watch import ResourceWatch
 from capsule_runtime.host.shared import Host
 from capsule_runtime.host.state import default_state, doorbell, places_of, warden_door, warden_lock
 from capsule_runtime.host.store import open_store
+from capsule_runtime.host.workplace import Workplace
 from capsule_runtime.known_runs import KnownRuns
 from capsule_runtime.launching import Launching
 from capsule_runtime.logs import Logger, Logs
@@ -128,7 +130,7 @@ class Supervisor:
         """Record the run, and return it as it may begin."""
         run, context = new_id("run"), self._registrar.context_for(ready)
         state_folder = self._registrar.store.state
-        places = places_of(state_folder, run, context.uuid, ready.workdir)
+        places = places_of(state_folder, run, context.uuid, ready.workdir, ready.workdir_mode)
         session = context.session if ready.capsule.described.resumes else None
         task = Task(
             run=run,
@@ -162,6 +164,13 @@ class Supervisor:
             ready.capsule.driver,
             Limits.of(ready.limits),
             partial(attempt_started, self.id, ready, launch, session),
+            Workplace(
+                ready.workdir_mode,
+                ready.workdir,
+                places.run,
+                state_folder,
+                parse_size(ready.capsule.manifest.workdir.copies_at_most),
+            ),
             ready.notes,
         )
         attempt = Attempt(self._registrar.host, state, log, launching, self._heeder.heed)

@@ -35,6 +35,7 @@ def main() -> None:
         capsule.mkdir()
         (capsule / "capsule.toml").write_text(
             'name = "hello"\n[harness]\ndriver = "jsonl"\ncommand = ["sh", "./hello.sh"]\n'
+            '[workdir]\nmode = "rw"\n'
         )
         (capsule / "hello.sh").write_text(HELLO)
         wanted = ["--task", "hi", "--workdir", folder, "--containment", "advisory"]

@@ -92,7 +92,7 @@ def printer(folder: Path, lines: list[bytes]) -> Path:
     (folder / "capsule.toml").write_text(
         'name = "printer"\n[harness]\ndriver = "claude-code"\n'
         'command = ["sh", "-c", "read -r task; exec cat \\"$0\\"", "./stream.jsonl"]\n'
-        '[limits]\noutput = "4GiB"\n'
+        '[workdir]\nmode = "rw"\n[limits]\noutput = "4GiB"\n'
     )
     return folder
 

@@ -42,6 +42,8 @@ name = "reader"
 [harness]
 driver = "jsonl"
 command = ["cat"]
+[workdir]
+mode = "rw"
 [limits]
 output = "64GiB"
 """

@@ -35,6 +35,8 @@ REST_SECONDS = 20.0
 """How long nobody has said anything when the idle processor time is taken."""
 POLITE = r"""
 name = "polite"
+[workdir]
+mode = "rw"
 [harness]
 driver = "jsonl"
 command = ["sh", "-c", '''

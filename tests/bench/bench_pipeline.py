@@ -53,7 +53,7 @@ def capsule_that_prints(folder: Path, stream: bytes) -> Path:
     (folder / "capsule.toml").write_text(
         'name = "printer"\n[harness]\ndriver = "jsonl"\n'
         'command = ["sh", "-c", "read -r task; exec cat \\"$0\\"", "./stream.jsonl"]\n'
-        '[limits]\noutput = "4GiB"\n'
+        '[workdir]\nmode = "rw"\n[limits]\noutput = "4GiB"\n'
     )
     return folder
 

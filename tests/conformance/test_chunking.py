@@ -73,12 +73,14 @@ def test_any_bytes_give_a_log_that_a_client_can_follow_and_the_disk_can_hold(
 @given(st.lists(event, max_size=12), st.integers(0, 11), st.sampled_from(GARBAGE))
 def test_a_bad_line_costs_no_neighbour(events: list[Event], place: int, bad: bytes) -> None:
     lines = [msgspec.json.encode(event) + b"\n" for event in events]
+    whole = list(JsonlDriver().receive(b"".join(lines)))
     lines.insert(min(place, len(lines)), bad + b"\n")
 
     said = list(JsonlDriver().receive(b"".join(lines)))
 
     position = iter(said)
-    assert all(event in position for event in events)
+    assert len(whole) == len(events)
+    assert all(event in position for event in whole)
 
 
 def test_a_transcript_in_one_chunk_and_byte_by_byte_is_one_log() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import json
 from collections.abc import Sequence
 from typing import Any
@@ -34,8 +35,11 @@ from capsule_runtime import (
     TurnFailed,
     Usage,
 )
+from capsule_runtime.replay import replay_events
 
 MODEL = "claude-sonnet-4-5"
+LINE_BYTES = 16 * 1024 * 1024
+"""The longest line that is read."""
 
 
 def request(
@@ -455,10 +459,42 @@ def test_a_count_that_no_call_can_have_is_unknown_and_costs_no_line(count: objec
 
 @pytest.mark.parametrize("half", [b'{"type":"result","usage":\n', b'{"duration_api_ms":7,"usage\n'])
 def test_a_result_that_nobody_can_read_may_have_told_of_hidden_calls(half: bytes) -> None:
-    note, usage = hear(half)
+    note, usage, _ = hear(half)
 
     assert isinstance(note, Note)
     assert usage == Usage("anthropic:unknown")
+
+
+def test_a_result_that_nobody_can_read_ends_the_turn_at_once() -> None:
+    call = {"type": "tool_use", "id": "t", "name": "Bash"}
+    driver = ClaudeCodeDriver()
+    driver.receive(line(type="assistant", message={"id": "a", "content": [call]}))
+
+    *_, closed, end = driver.receive(b'{"type":"result","subtype":"succ\n')
+
+    assert closed == ToolResult("t", "Bash", "interrupted", is_error=True)
+    assert isinstance(end, TurnFailed)
+    assert end.kind is FailureKind.INDETERMINATE
+    assert isinstance(driver.receive(result(result="x"))[-1], Note)
+
+
+def test_a_result_that_is_too_long_ends_the_turn_at_once() -> None:
+    long = b'{"type":"result","result":"' + b"x" * LINE_BYTES + b'"}\n'
+
+    events = replay_events(ClaudeCodeDriver(), io.BytesIO(long + result()), Exit(0, None))
+
+    (end,) = [event for event in events if isinstance(event, TurnEnd | TurnFailed)]
+    assert isinstance(end, TurnFailed)
+    assert end.kind is FailureKind.INDETERMINATE
+
+
+def test_a_result_that_nobody_can_read_ends_no_run_while_words_wait() -> None:
+    driver = ClaudeCodeDriver()
+    driver.steer("st_1", "and then")
+
+    said = driver.receive(b'{"type":"result","subtype":"succ\n')
+
+    assert not [item for item in said if isinstance(item, TurnFailed)]
 
 
 @pytest.mark.parametrize("name", [{"uuid": "a"}, {}])

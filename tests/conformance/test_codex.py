@@ -1120,3 +1120,23 @@ def test_an_event_that_exec_did_not_have_is_a_note() -> None:
     (noted,) = exec_heard(b'{"type":"turn.paused"}\n')
 
     assert noted == Note("an event of a type that is not known: turn.paused")
+
+
+def test_an_end_that_cannot_be_read_ends_the_turn_at_once() -> None:
+    said = heard(delta("Hel"), CUT + b'","status":"compl\n', over("completed"))
+
+    fragment, _, used, end = said
+    assert fragment == TextDelta("Hel")
+    assert used == Usage(MODEL)
+    assert isinstance(end, TurnFailed)
+    assert end.kind is FailureKind.INDETERMINATE
+
+
+@pytest.mark.parametrize("behind", [b'v","rootTurnId":"u","status"\n', b"\n"])
+def test_an_end_that_cannot_be_read_may_be_that_of_another_turn(behind: bytes) -> None:
+    said = heard(CUT[:-1] + behind, over("completed"))
+
+    assert [type(event) for event in said] == [Note, TurnEnd]
+
+
+CUT = b'{"method":"turn/completed","params":{"threadId":"t","turn":{"id":"u'

@@ -151,7 +151,34 @@ def test_the_table_holds_every_event() -> None:
 
 
 def test_all_of_them_in_one_block() -> None:
-    assert receive(b"".join(line + b"\n" for line, _ in WIRE)) == [event for _, event in WIRE]
+    ends = [event for _, event in WIRE if isinstance(event, TurnEnd | TurnFailed)]
+    block = [(line, event) for line, event in WIRE if event not in ends[1:]]
+
+    assert receive(b"".join(line + b"\n" for line, _ in block)) == [event for _, event in block]
+
+
+def test_a_turn_ends_once() -> None:
+    driver = JsonlDriver()
+    end = b'{"type":"turn-end","result":"r"}\n'
+    late = b'{"type":"turn-failed","kind":"other","message":"m"}\n'
+
+    first, again, between, other = driver.receive(end + end + _AFTER + late)
+
+    assert (first, between) == (TurnEnd("r"), AFTER)
+    assert isinstance(again, Note)
+    assert isinstance(other, Note)
+    assert isinstance(driver.receive(end)[0], Note)
+
+
+def test_a_turn_that_is_ended_again_with_many_words_is_a_short_note() -> None:
+    driver = JsonlDriver()
+    end = b'{"type":"turn-end","result":"%s"}\n' % ("é" * 100_000).encode()
+    driver.receive(end)
+
+    (note,) = driver.receive(end)
+
+    assert isinstance(note, Note)
+    assert len(note.text.encode()) < 5000
 
 
 @pytest.mark.parametrize(("line", "event"), WIRE, ids=lambda value: str(value)[:40])

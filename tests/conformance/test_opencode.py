@@ -216,6 +216,92 @@ def test_dollars_of_an_earlier_session_are_none_of_a_new_one() -> None:
     assert [event.cost_usd for event in events if isinstance(event, Usage)] == [0.25]
 
 
+TOOL_CALL = {"sessionUpdate": "tool_call", "toolCallId": "c1", "rawInput": {"command": "ls"}}
+TOOL_DONE = {"sessionUpdate": "tool_call_update", "toolCallId": "c1", "status": "completed"}
+
+
+@pytest.mark.parametrize(
+    ("last", "dollars"),
+    [
+        ({"inputTokens": 10, "outputTokens": 5}, [0.0, 0.25]),
+        # It was cut off, and what it used is not in the sum.
+        ({"inputTokens": 0, "outputTokens": 0}, [0.25, None]),
+    ],
+)
+def test_the_dollars_of_a_turn_are_those_of_all_its_calls(
+    last: dict[str, int], dollars: list[float | None]
+) -> None:
+    driver = prompted()
+    for update in (words("one", "m1"), TOOL_CALL, TOOL_DONE, words("two", "m2"), spent(0.25)):
+        driver.receive(told(update))
+
+    ended = driver.receive(said(id=3, result={"stopReason": "end_turn", "usage": last}))
+
+    assert [event.cost_usd for event in ended if isinstance(event, Usage)] == dollars
+
+
+def test_what_comes_again_behind_its_answer_begins_no_other() -> None:
+    driver = prompted()
+    for update in (words("one", "m1"), TOOL_CALL, TOOL_DONE, words("one", "m1")):
+        driver.receive(told(update))
+
+    ended = driver.receive(said(id=3, result={"stopReason": "cancelled"}))
+
+    assert len([event for event in ended if isinstance(event, Usage)]) == 1
+
+
+def test_a_call_of_the_past_that_comes_again_is_none_of_this_turn() -> None:
+    driver = OpencodeDriver()
+    driver.launch(request(session="s1"))
+    driver.receive(said(id=1, result={"agentCapabilities": {"loadSession": True}}))
+    driver.receive(told(TOOL_CALL) + told(TOOL_DONE))
+    driver.receive(said(id=2, result={}))
+
+    again = driver.receive(told(TOOL_CALL) + told(TOOL_DONE))
+
+    assert again == []
+
+
+def test_a_step_that_run_does_not_end_is_not_free() -> None:
+    driver = OpencodeDriver()
+    driver.launch(request(config=RUN))
+
+    events = driver.receive(
+        step("step_start", "p1") + step("text", "p2") + step("step_start", "p3")
+    )
+
+    assert [event for event in events if isinstance(event, Usage)] == [
+        Usage("anthropic:claude-sonnet-4-5")
+    ]
+
+
+def test_a_step_whose_end_cannot_be_read_counts_once() -> None:
+    driver = OpencodeDriver()
+    driver.launch(request(config=RUN))
+    broken = b'{"type":"step_finish","part":{"tokens":{"input":\n'
+
+    events = driver.receive(step("step_start", "p1") + broken + step("step_start", "p3"))
+
+    assert len([event for event in events if isinstance(event, Usage)]) == 1
+
+
+def step(type: str, id: str) -> bytes:
+    return json.dumps({"type": type, "sessionID": "s1", "part": {"id": id}}).encode() + b"\n"
+
+
+def told(update: dict[str, Any]) -> bytes:
+    return said(method="session/update", params={"sessionId": "s1", "update": update})
+
+
+def words(text: str, answer: str) -> dict[str, Any]:
+    content = {"type": "text", "text": text}
+    return {"sessionUpdate": "agent_message_chunk", "messageId": answer, "content": content}
+
+
+def spent(dollars: float) -> dict[str, Any]:
+    return {"sessionUpdate": "usage_update", "cost": {"amount": dollars, "currency": "USD"}}
+
+
 def prompted(**given: object) -> OpencodeDriver:
     """Return a driver whose agent has its prompt."""
     driver = OpencodeDriver()

@@ -425,6 +425,39 @@ def test_a_turn_ends_though_the_line_that_says_so_is_too_long_to_be_read() -> No
     assert driver.receive(line(type="agent_end", messages=[answer()])) == []
 
 
+CUT = b'{"type":"agent_end","messages":[{"role":"user"\n'
+
+
+def test_an_end_that_cannot_be_read_is_told_by_the_last_answer() -> None:
+    driver = PiDriver()
+    driver.receive(OVER)
+
+    said = driver.receive(CUT + line(type="agent_end", messages=[answer()]))
+
+    assert [event for event in said if not isinstance(event, Note)] == [TurnEnd("done")]
+
+
+def test_an_error_whose_end_cannot_be_read_is_the_end_unless_pi_tries_again() -> None:
+    failed = line(
+        type="turn_end", message=answer(stopReason="error", errorMessage="401 nope", timestamp=9)
+    )
+    driver = PiDriver()
+    driver.receive(failed)
+
+    note, *asked = driver.receive(CUT)
+
+    assert isinstance(note, Note)
+    assert asked == asks("capsule-verdict")
+    assert driver.receive(state()) == [TurnFailed(FailureKind.AUTH, "401 nope")]
+
+
+def test_an_end_that_cannot_be_read_of_an_answer_that_nobody_heard_is_indeterminate() -> None:
+    _, end = PiDriver().receive(CUT)
+
+    assert isinstance(end, TurnFailed)
+    assert end.kind is FailureKind.INDETERMINATE
+
+
 @pytest.mark.parametrize(
     "then",
     [

@@ -125,6 +125,7 @@ def test_telemetry_updates_and_hidden_calls_are_off_and_no_key_is_written() -> N
     assert plan.env["QWEN_TELEMETRY_ENABLED"] == "false"
     assert settings["general"]["disableAutoUpdate"] is True
     assert settings["memory"]["enableManagedAutoMemory"] is False
+    assert settings["ui"]["enableFollowupSuggestions"] is False
     assert settings["model"]["generationConfig"]["maxRetries"] == 0
     assert plan.files[".qwen/QWEN.md"] == b"Be brief."
     assert b"sk-secret" not in b"".join(plan.files.values())
@@ -481,8 +482,36 @@ def test_a_sum_that_cannot_be_read_leaves_hidden_calls_unknown() -> None:
     one = driver()
     said = one.receive(b'{"type":"result","usage":\n')
 
-    assert [type(event) for event in said] == [Note]
-    assert one.ended(Exit(0, None))[0] == Usage(MODEL, call_id="hidden-1")
+    assert [type(event) for event in said] == [Note, Usage, TurnFailed]
+    assert said[1] == Usage(MODEL, call_id="hidden-1")
+
+
+def test_a_sum_that_comes_after_one_that_cannot_be_read_tells_what_was_unknown() -> None:
+    one = driver()
+    one.receive(b'{"type":"result","usage":\n')
+
+    said = one.receive(result(counts(100, 10, 40)))
+
+    assert of(Usage, said) == [Usage(MODEL, 60, 10, 40, call_id="hidden-1")]
+
+
+def test_a_result_that_nobody_can_read_ends_the_turn_at_once() -> None:
+    said = driver().receive(b'{"type":"result","subtype":"succ\n' + result(result="x"))
+
+    (failed,) = of(TurnFailed, said)
+    assert isinstance(failed, TurnFailed)
+    assert failed.kind is FailureKind.INDETERMINATE
+    assert of(TurnEnd, said) == []
+
+
+def test_a_result_that_nobody_can_read_ends_no_run_while_words_wait() -> None:
+    one = driver()
+    one.steer("st_1", "look")
+
+    said = one.receive(b'{"type":"result","subtype":"succ\n')
+
+    assert words_given(said) == ["look"]
+    assert of(TurnFailed, said) == []
 
 
 def test_the_empty_sum_of_a_turn_that_broke_off_takes_nothing_back() -> None:

@@ -22,13 +22,13 @@ from capsule_runtime.core.mediation import Endpoint
 from capsule_runtime.core.seccomp import NOTIFIED
 from capsule_runtime.core.syscalls import NUMBERS, known_machine
 from capsule_runtime.host import landlock
-from capsule_runtime.host.broker import Dial, Verdict, dial_address
+from capsule_runtime.host.broker import Dial, Verdict
 from capsule_runtime.host.caller import may_read_everything
 from capsule_runtime.host.filtering import find_filtering
 from capsule_runtime.host.own_listener import OwnListener
 from support.capabilities import lowered
 from support.filtered import RAW_CALLS
-from support.mediated import PATIENCE_SECONDS, Place, open_place, python
+from support.mediated import PATIENCE_SECONDS, Place, dial_address, open_place, python
 
 WHY_NOT = find_filtering().mediation
 pytestmark = pytest.mark.skipif(bool(WHY_NOT), reason=WHY_NOT or "there is a broker")

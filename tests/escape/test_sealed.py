@@ -37,13 +37,11 @@ except OSError as refusal:
 """
 WAITS = """
 import os, signal
-def leave(*_):
-    os.write(1, b"heard")
-    os._exit(5)
-signal.signal(signal.SIGINT, leave)
+signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGINT])
 os.write(1, b"ready")
-while True:
-    signal.pause()
+signal.sigwait([signal.SIGINT])
+os.write(1, b"heard")
+os._exit(5)
 """
 DETACHES = """
 import os, signal
@@ -88,7 +86,7 @@ async def test_the_rest_of_the_machine_is_not_there(cell: Cell, path: str) -> No
         "/proc/sys/kernel/core_pattern",
         "/proc/sys/kernel/modprobe",
         "/proc/sysrq-trigger",
-        "/.capsule/stub.py",
+        "/.capsule/stub.pyc",
     ],
 )
 async def test_nothing_of_the_root_can_be_written(cell: Cell, path: str) -> None:
@@ -180,7 +178,7 @@ async def test_the_pid_on_record_is_the_one_outside(cell: Cell) -> None:
         await anyio.wait_readable(output)
         command = command_of(tree.pid)
 
-    assert b"signal.pause" in command
+    assert b"signal.sigwait" in command
 
 
 async def test_what_detaches_itself_ends_with_the_harness(cell: Cell) -> None:

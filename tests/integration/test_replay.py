@@ -140,4 +140,7 @@ def test_a_replay_skips_a_line_that_is_too_long() -> None:
 
     events = list(replay_events(find_driver("jsonl")(), stream, Exit(0, None)))
 
-    assert [msgspec.to_builtins(event)["type"] for event in events] == ["note", "turn-end"]
+    assert [msgspec.to_builtins(event)["type"] for event in events] == [
+        *("note", "note"),  # that it was too long, and how it began
+        "turn-end",
+    ]

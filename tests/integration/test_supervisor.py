@@ -22,6 +22,7 @@ from capsule_runtime import (
     UsageError,
 )
 from capsule_runtime.active_run import ActiveRun
+from capsule_runtime.core.machine import Machine
 from capsule_runtime.host.homes import RESULT_NAME
 from capsule_runtime.host.state import default_state
 from capsule_runtime.runs import open_runs
@@ -528,6 +529,28 @@ async def test_what_cannot_be_started_leaves_no_run(tmp_path: Path, state: Path)
 
     assert found == []
     assert list((state / "runs").iterdir()) == []
+
+
+@pytest.mark.parametrize(
+    ("asked", "refused"), [(None, "scoped"), ("scoped", "scoped"), ("sealed", "sealed")]
+)
+async def test_a_tier_that_this_machine_has_not_leaves_no_run(
+    tmp_path: Path,
+    state: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    asked: str | None,
+    refused: str,
+) -> None:
+    monkeypatch.setattr("capsule_runtime.host.namespaces.CANDIDATES", ())
+    monkeypatch.setattr("capsule_runtime.host.scoping.find_machine", Machine)
+    fine = agent_capsule(tmp_path / "fine", "never_reads")
+    async with open_supervisor(state) as supervisor, open_runs(state) as runs:
+        with pytest.raises(ContainmentError, match=f"{refused!r} cannot be had here: ") as why:
+            await supervisor.start(request_for(fine, containment=asked))
+        found = runs.recent()
+
+    assert found == []
+    assert why.value.hint.startswith(("Install bubblewrap", "Boot a newer kernel"))
 
 
 async def test_a_program_that_the_kernel_refuses_is_a_failed_run(

@@ -96,10 +96,12 @@ LAUNCHES = """
 import os, signal
 signal.signal(signal.SIGINT, signal.SIG_IGN)
 if os.fork() == 0:
-    signal.signal(signal.SIGINT, lambda *_: (os.write(1, b"interrupted"), os._exit(0)))
+    signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGINT])
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
     os.write(1, b"ready")
-    while True:
-        signal.pause()
+    signal.sigwait([signal.SIGINT])
+    os.write(1, b"interrupted")
+    os._exit(0)
 os.wait()
 """
 
@@ -121,16 +123,20 @@ os.wait()
 KEEPS_A_TOOL = """
 import os, signal
 heard = []
+signals = [signal.SIGINT, signal.SIGTERM]
+signal.pthread_sigmask(signal.SIG_BLOCK, signals)
 tool = os.fork()
 if tool == 0:
     os.setsid()
-    signal.signal(signal.SIGINT, lambda *_: heard.append("SIGINT"))
-    signal.signal(signal.SIGTERM, lambda *_: os.write(1, repr(heard).encode()))
-else:
-    signal.signal(signal.SIGINT, lambda *_: os.kill(tool, signal.SIGTERM))
 os.write(1, b"ready")
 while True:
-    signal.pause()
+    number = signal.sigwait(signals)
+    if tool:
+        os.kill(tool, signal.SIGTERM)
+    elif number == signal.SIGTERM:
+        os.write(1, repr(heard).encode())
+    else:
+        heard.append("SIGINT")
 """
 
 STOPS_ITS_BURIER = """

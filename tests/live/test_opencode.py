@@ -53,6 +53,8 @@ def test_a_tool_that_runs(rig: Rig, config: dict[str, object]) -> None:
     # Over the protocol it tells the numbers of the last call alone; the first one is unknown.
     assert ended.usage == ([first, second] if config else [{}, second])
     assert ended.result["cost"]["shown"].startswith("≥ $")
+    assert ended.result["harness_microusd"] > 0
+    assert not ended.result["harness_is_partial"]  # its own dollars are those of the whole turn
 
 
 def test_tools_at_the_same_time(rig: Rig) -> None:

@@ -35,6 +35,13 @@ def test_a_plain_answer(rig: Rig) -> None:
     assert known(ended.counted) == known(total(rig.served()))
 
 
+def test_it_asks_the_model_for_nothing_beside_the_task(rig: Rig) -> None:
+    ended = rig.run("Please MOCK:plain")
+
+    assert ended.outcome == DONE
+    assert [line["at"] for line in rig.asked()].count("asked") == 1
+
+
 def test_a_ceiling_that_is_crossed(rig: Rig) -> None:
     ended = rig.run("Please MOCK:loop", "--max-tokens", "2000")
 

@@ -17,7 +17,14 @@ from msgspec.structs import replace
 from capsule_runtime.containing import sealing_with
 from capsule_runtime.core.grants import Grants
 from capsule_runtime.core.machine import Machine
-from capsule_runtime.core.sandbox_plan import SHARED, Ground, Program, WallPlan, plan_walls
+from capsule_runtime.core.sandbox_plan import (
+    SHARED,
+    Ground,
+    Program,
+    WallPlan,
+    plan_walls,
+    readable,
+)
 from capsule_runtime.core.scope import ETC
 from capsule_runtime.core.scoped_walls import plan_scoped
 from capsule_runtime.core.sealed_walls import plan_sealed
@@ -104,11 +111,16 @@ class Cell:
         return plan_sealed(ground, NOTHING, ceilings, machine or find_machine(), sealing)
 
     def scoped(self, mode: str = "rw", ceilings: ResourceLimits = USUAL) -> WallPlan:
-        """Return the walls of a run that shares the machine's root, as it can be had here."""
+        """Return the walls of a run that shares the machine's root."""
         scoping = find_scopes().scoping()
         if os.geteuid() == 0:
             scoping = replace(scoping, user=run_users().lease())
-        ground = replace(self.ground(mode), writable=self._own_folders())
+        ground = replace(
+            self.ground(mode),
+            writable=self._own_folders(),
+            devices=("/dev/null", "/dev/zero", "/dev/urandom"),
+        )
+        ground = replace(ground, closed=tuple(closed_above([*readable(ground), ground.workdir])))
         return plan_scoped(ground, NOTHING, ceilings, find_machine(), scoping)
 
     def _own_folders(self) -> tuple[str, ...]:

@@ -116,7 +116,8 @@ class Command:
         folder.mkdir(exist_ok=True)
         (folder / "capsule.toml").write_text(
             'name = "sample"\n[harness]\ndriver = "jsonl"\ncommand = ["sh", "./harness.sh"]\n'
-            f'[limits]\ngrace = "{grace}"\n'
+            # The folder that it lies in is what it works on, and tests see what it does there.
+            f'[workdir]\nmode = "rw"\n[limits]\ngrace = "{grace}"\n'
         )
         (folder / "harness.sh").write_text(harness)
         return str(folder)

@@ -49,7 +49,10 @@ MISBEHAVIOURS = (
         limits={"line": "64KiB"},
         response="after",
         streamed="before",
-        notes=("a line of 1.0 MiB was skipped; the limit is 64.0 KiB",),
+        notes=(
+            "a line of 1.0 MiB was skipped; the limit is 64.0 KiB",
+            "a line that is no event",
+        ),
     ),
     Misbehaviour(
         "bad_bytes",
@@ -93,8 +96,8 @@ MISBEHAVIOURS = (
         response="done",
         notes=(
             'after the terminal event: {"type":"text-delta"',
-            'after the terminal event: {"type":"turn-end"',
-            'after the terminal event: {"type":"turn-failed"',
+            r"the turn was over, and is ended again: {\"type\":\"turn-end\"",
+            r"the turn was over, and is ended again: {\"type\":\"turn-failed\"",
             'after the terminal event: {"type":"permission"',
             "not even json",
         ),
@@ -158,6 +161,8 @@ def write_capsule(
     lines = ['name = "test"', "[harness]", f"driver = {json.dumps(driver)}"]
     lines += [f"command = {json.dumps(list(command))}"]
     lines += [f"config.{key} = {json.dumps(value)}" for key, value in (config or {}).items()]
+    # The folder that they lie in is often the one that they work on.
+    lines += ["[workdir]", 'mode = "rw"']
     lines += ["[limits]", *(f"{key} = {json.dumps(it)}" for key, it in (limits or {}).items())]
     folder.mkdir(parents=True)
     (folder / "capsule.toml").write_text("\n".join(lines) + "\n")

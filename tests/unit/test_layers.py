@@ -17,6 +17,7 @@ DRIVERS = ROOT / "drivers/capsule_drivers"
 
 PURE = {
     "__future__",
+    "base64",
     "collections",
     "collections.abc",
     "dataclasses",
@@ -36,6 +37,7 @@ PURE = {
     "tomllib",
     "types",
     "typing",
+    "zlib",
 }
 """What may be imported where nothing may be read, written, waited for or timed."""
 
@@ -48,6 +50,9 @@ EMBEDDING = {"embedding", "logs", "request", "supervisor"}
 ROOTS = {
     "acting",
     "announcing",
+    "applying",
+    "leavings",
+    "offering",
     "probing",
     "active_run",
     "asking",
@@ -73,6 +78,7 @@ ROOTS = {
     "settings",
     "supervisor",
     "trust",
+    "working",
 }
 """Where deciding and acting meet. Nobody else outside `host` may import it."""
 

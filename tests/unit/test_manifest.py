@@ -45,6 +45,7 @@ interrupt = "int"
 
 [workdir]
 mode = "ro"
+copies_at_most = "1GiB"
 
 [limits]
 wall = "1h30m"
@@ -104,7 +105,7 @@ def test_the_least_manifest_has_the_defaults() -> None:
     manifest = parse_manifest(LEAST, "capsule.toml")
 
     assert manifest == Manifest("demo", Harness("jsonl"))
-    assert (manifest.version, manifest.description, manifest.workdir.mode) == ("0.0.0", "", "rw")
+    assert (manifest.version, manifest.description, manifest.workdir.mode) == ("0.0.0", "", None)
 
 
 def test_the_default_limits() -> None:
@@ -139,7 +140,7 @@ def test_every_key_is_read() -> None:
             version=">=2.1,<3",
             config={"interrupt": "int"},
         ),
-        workdir=Workdir("ro"),
+        workdir=Workdir("ro", "1GiB"),
         limits=Limits(
             "1h30m",
             "500ms",
@@ -247,7 +248,7 @@ def test_ranges_of_versions(version: str) -> None:
         (LEAST + '[limits]\nwal = "1s"\n', 5, "limits.wal", "Did you mean 'wall'?"),
         (LEAST + '[limits.idle]\ntol = "1s"\n', 5, "limits.idle.tol", "Did you mean 'tool'?"),
         (LEAST + "[harnes]\n", 4, "harnes", "Did you mean 'harness'?"),
-        (LEAST + "[workdir]\nzzz = 1\n", 5, "workdir.zzz", "Known here: mode."),
+        (LEAST + "[workdir]\nzzz = 1\n", 5, "workdir.zzz", "Known here: mode, copies_at_most."),
         (LEAST + '[limits]\nidle.tol = "1s"\n', 5, "limits.idle.tol", "Did you mean 'tool'?"),
         ('limits.wal = "1s"\n' + LEAST, 1, "limits.wal", "Did you mean 'wall'?"),
         (LEAST + "[ limits . idle ]\ntol = 1\n", 5, "limits.idle.tol", "Did you mean 'tool'?"),
@@ -352,7 +353,7 @@ def test_a_missing_key_is_named_with_the_line_of_its_table(
         (
             LEAST + '[workdir]\nmode = "rx"\n',
             "capsule.toml:5: workdir.mode = 'rx': Invalid enum value 'rx'",
-            "One of 'rw', 'ro'.",
+            "One of 'ro', 'copy', 'rw'.",
         ),
         (
             LEAST.replace("demo", "My Capsule"),

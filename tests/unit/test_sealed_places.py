@@ -43,7 +43,7 @@ def test_what_is_no_work_directory_of_a_sealed_run(path: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "path", ["/people/me", "/tmp", "/home/me", "/root", "/opt/x", "/var/tmp/x", "/run/user/1/x"]
+    "path", ["/people/me", "/tmp", "/people/you", "/root", "/opt/x", "/var/tmp/x", "/run/user/1/x"]
 )
 def test_what_is_one(path: str) -> None:
     check_workdir(replace(GROUND, workdir=path))

@@ -29,6 +29,7 @@ from capsule_runtime import (
 
 _SIGINT = 2
 _CALL, _EVENT = b'{"method":"', b'{"type":"'
+_END = _CALL + b'turn/completed"'
 _USAGE_MARKS = (b'"thread/tokenUsage/updated"', b'"tokenUsage"', b'"turn.completed"')
 """What stands in the lines that report usage, the last one in those of `exec`."""
 _VENDOR = "vendor/{machine}-unknown-linux-musl/bin/codex"
@@ -148,7 +149,14 @@ class CodexDriver:
                 return self._server.notified(head.method.encode(), line)
             return self._server.answered(line)
         except (ValueError, RecursionError, msgspec.DecodeError) as exc:
-            return [unread(line, exc), *self._unread_usage(line)]
+            hidden = self._unread_usage(line)
+            ended = self._server.turn.unread_end() if self._is_end(line) else ()
+            return [unread(line, exc), *hidden, *ended]
+
+    def _is_end(self, line: bytes) -> bool:
+        """Tell whether a *line* that cannot be read is the end of our turn: agents have theirs."""
+        turn = self._server.turn.id.encode()
+        return bool(turn) and line.startswith(_END) and b'"turn":{"id":"%s"' % turn in line
 
     def _unread_usage(self, line: bytes) -> Sequence[Said]:
         """Return a report without numbers for a *line* that was to be one: unknown is not free."""

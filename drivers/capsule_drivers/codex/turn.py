@@ -11,6 +11,7 @@ from collections.abc import Callable, Sequence
 from capsule_drivers.codex import wire
 from capsule_drivers.codex.calls import Baseline, Counts, Repeats, named, retry_of, usage_of
 from capsule_drivers.codex.items import Item, Tools, paragraphs
+from capsule_drivers.exits import UNREAD_END
 from capsule_runtime import (
     Event,
     FailureKind,
@@ -233,6 +234,13 @@ class Turn:
     def _rerouted(self, params: wire.Params) -> Sequence[Said]:
         self.model = named(params.toModel)
         return _NOTHING
+
+    def unread_end(self) -> Sequence[Said]:
+        """Apply: the turn is over, and the line that says so cannot be read."""
+        if self.is_over:
+            return _NOTHING
+        self.is_over = True
+        return [*self.cut(), *self.tools.close(), UNREAD_END]
 
     def _over(self, turn: wire.TurnState) -> Sequence[Said]:
         if turn.id != self.id or self.is_over:

@@ -16,6 +16,7 @@ from capsule_runtime.cli.output import STDOUT, width_of, write_json, write_stdou
 from capsule_runtime.cli.printer import Shown, shown, shown_line
 from capsule_runtime.cli.result import Result, result_of
 from capsule_runtime.cli.spending import prices_for
+from capsule_runtime.cli.warnings import told_changes
 from capsule_runtime.core.containment import in_one_line
 from capsule_runtime.core.egress_facts import EgressSummary, Reached
 from capsule_runtime.core.index import IndexRow
@@ -186,7 +187,15 @@ def _page(result: Result, task: str) -> Shown:
         "context": result.context,
         "session": result.session,
         "steered": [_steered(it) for it in result.steers] or None,
-        "workdir": result.workdir,
+        "workdir": f"{result.workdir} ({result.workdir_mode})"
+        if result.workdir_mode
+        else result.workdir,
+        "changes": told_changes(result.changes) if result.changes else None,
+        "patch": result.patch,
+        "applied": result.applied_at,
+        "may run later": [f"{one.path} ({one.change}): {one.runs}" for one in result.changes.warned]
+        if result.changes
+        else None,
         "started": result.created_at,
         "took": show_duration(max(0.0, ended - seconds_of(result.created_at))),
         "turns": result.turns,

@@ -13,8 +13,8 @@ import msgspec
 from msgspec import Struct
 
 from capsule_runtime.cli.options import to_absolute
-from capsule_runtime.cli.out_files import OutFile, list_out_files
 from capsule_runtime.cli.output import STDERR, STDOUT
+from capsule_runtime.cli.warnings import patch_of
 from capsule_runtime.core.calls import CallUsage
 from capsule_runtime.core.ceilings import Ceilings, DayCeilings
 from capsule_runtime.core.containment import Containment
@@ -25,7 +25,9 @@ from capsule_runtime.core.log import Record, Steer
 from capsule_runtime.core.money import show_cost
 from capsule_runtime.core.outcome import Outcome, Reason, exit_code
 from capsule_runtime.core.prices import PriceTable, cost_of
+from capsule_runtime.core.work import WorkChanges, WorkdirMode
 from capsule_runtime.errors import CapsuleError, UsageError
+from capsule_runtime.leavings import OutFile, list_out_files
 
 
 class ShownCost(Struct, frozen=True):
@@ -45,6 +47,11 @@ class Result(Struct, frozen=True):
     driver: str
     context: str
     workdir: str
+    workdir_mode: WorkdirMode | None
+    changes: WorkChanges | None
+    """What the run changed in the work directory, as far as that is looked at; null before its end."""
+    patch: str | None
+    applied_at: str | None
     state: str
     outcome: Outcome | None
     reason: Reason | None
@@ -120,6 +127,10 @@ def result_of(record: Record, out_folder: Path, prices: PriceTable | None) -> Re
         driver=created.manifest.harness.driver,
         context=created.context,
         workdir=created.workdir,
+        workdir_mode=created.workdir_mode,
+        changes=record.changes,
+        patch=patch_of(record, out_folder),
+        applied_at=record.applied.at if record.applied else None,
         state=record.state,
         outcome=ended.outcome if ended else None,
         reason=ended.reason if ended else None,

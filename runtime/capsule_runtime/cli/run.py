@@ -68,6 +68,11 @@ class _RunCommand(click.Command):
     metavar="DIR",
     help="What to work on: by default, here.",
 )
+@click.option(
+    "--workdir-mode",
+    type=click.Choice(["rw", "copy", "ro"]),
+    help="Work in place, on a copy (then `capsule apply`), or only read; not more than the capsule asks.",
+)
 @format_option
 @click.option(
     "--timeout", callback=to_seconds, metavar="TIME", help="Stop the run after this long."

@@ -11,6 +11,7 @@ from capsule_runtime.cli.options import to_absolute
 from capsule_runtime.cli.words import check_words
 from capsule_runtime.core.ceilings import Ceilings
 from capsule_runtime.core.grants import Wish
+from capsule_runtime.core.work import WorkdirMode
 from capsule_runtime.request import RunRequest
 
 
@@ -24,6 +25,7 @@ class Given(NamedTuple):
     driver: str | None
     inputs: tuple[str, ...]
     workdir: str
+    workdir_mode: WorkdirMode | None
     format: str
     timeout: float | None
     memory: int | None
@@ -88,6 +90,7 @@ def request_of(given: Given, harness_words: tuple[str, ...]) -> RunRequest:
         capsule=capsule,
         message=MessageReader().read(task, given.task_file, given.inputs),
         workdir=workdir,
+        workdir_mode=given.workdir_mode,
         context=given.context,
         model=given.model,
         args=harness_words,

@@ -9,6 +9,7 @@ from capsule_runtime.cli.glance import DOT, Glance, OpenCall
 from capsule_runtime.cli.lines import GAP, SPACE, Line, paragraph, words
 from capsule_runtime.cli.screen import Screen
 from capsule_runtime.cli.views import ending_of
+from capsule_runtime.cli.warnings import closing_lines
 from capsule_runtime.core.chain import Row
 from capsule_runtime.core.containment import in_one_line
 from capsule_runtime.core.facts import (
@@ -64,6 +65,9 @@ class TextView:
         await self._answer.finish(record.final.response if record.final else None)
         for call in self._glance.open_calls.values():
             await self._screen.entry(_call(call), _remark("✗", "red", "no result"))
+        for line in closing_lines(record):
+            style = "yellow" if line.startswith("warning") else "dim"
+            await self._screen.whole([paragraph(line, style)])
         figures = self._glance.figures(time.time())
         await self._screen.whole([*ending_of(record), GAP, *_why(record), *figures])
         if record.outcome is Outcome.FAILED and record.created is not None:

@@ -36,6 +36,7 @@ _VERBS = {
     "interrupt": _Verb("stop", "Ask a run to stop, and give it time to."),
     "steer": _Verb("steer", "Hand words to a working harness."),
     "kill": _Verb("stop", "End a run now, with all its processes."),
+    "apply": _Verb("apply", "Apply what a run changed in its copy to the original."),
     "trust": _Verb("trust", "Let a capsule, as it is now, have what it asks for."),
     "init": _Verb("init", "Write a capsule to start from."),
     "drivers": _Verb("drivers", "List the harnesses that can be driven."),

@@ -7,6 +7,7 @@ from typing import Protocol
 from capsule_runtime.cli.answers import write_answer
 from capsule_runtime.cli.lines import SPACE, Line, paragraph, words
 from capsule_runtime.cli.screen import Screen
+from capsule_runtime.cli.warnings import closing_lines
 from capsule_runtime.core.chain import Row
 from capsule_runtime.core.log import Record
 from capsule_runtime.core.outcome import Outcome
@@ -49,7 +50,9 @@ class JsonlView:
         return
 
     async def ended(self, record: Record) -> None:
-        return
+        # No frame holds them, and whoever reads frames should know all the same.
+        for line in closing_lines(record):
+            await self._screen.whole([paragraph(line)])
 
 
 class QuietView:

@@ -15,6 +15,8 @@ from capsule_runtime.core.grants import Grants, Policy
 from capsule_runtime.core.ledger import Settled, Spend
 from capsule_runtime.core.outcome import Outcome, Reason
 from capsule_runtime.core.verdicts import Door, Ending, Why
+from capsule_runtime.core.work import WorkdirMode
+from capsule_runtime.core.work_facts import Applied, Collected, Copied
 from capsule_runtime.events import Event
 from capsule_runtime.manifest import Manifest
 from capsule_runtime.messages import Message, Refused
@@ -35,6 +37,8 @@ class Created(Struct, frozen=True, tag_field="fact", tag="created", omit_default
     workdir: str
     digest: str | None = None
     """Of the capsule's folder before the launch, if the capsule asks for anything."""
+    workdir_mode: WorkdirMode | None = None
+    """How the harness has the work directory; None in logs of before it was written down."""
 
 
 class AttemptStarted(
@@ -248,6 +252,7 @@ class Ended(Struct, frozen=True, tag_field="fact", tag="ended"):
 Fact = (
     Created
     | AttemptStarted
+    | Copied
     | Contained
     | Launched
     | Said
@@ -262,7 +267,9 @@ Fact = (
     | Exited
     | TreeEmpty
     | Recovered
+    | Collected
     | SpendClosed
     | Ended
+    | Applied
 )
 """Every fact a log may hold."""

@@ -11,7 +11,7 @@ from typing import assert_never
 
 import msgspec
 
-from capsule_runtime.core import facts
+from capsule_runtime.core import facts, work_facts
 from capsule_runtime.core.actions import Progress
 from capsule_runtime.core.chain import FACT_START
 from capsule_runtime.core.containment import Containment
@@ -22,6 +22,7 @@ from capsule_runtime.core.outcome import OUTCOME_OF, Outcome, Reason
 from capsule_runtime.core.told_dollars import ToldDollars
 from capsule_runtime.core.turns import Turns
 from capsule_runtime.core.usage import UsageFold
+from capsule_runtime.core.work import CopyMade, WorkChanges
 from capsule_runtime.events import (
     Event,
     Session,
@@ -67,13 +68,16 @@ class Record:
     def __init__(self) -> None:
         self.created: facts.Created | None = None
         self.attempt: facts.AttemptStarted | None = None
+        self.copy: CopyMade | None = None
         self.containment: Containment | None = None
         self.launched: facts.Launched | None = None
         self.stop: facts.StopAsked | None = None
         self.steers: dict[str, Steer] = {}
         self.exited: facts.Exited | None = None
         self.tree: facts.TreeEmpty | None = None
+        self.changes: WorkChanges | None = None
         self.ended: facts.Ended | None = None
+        self.applied: work_facts.Applied | None = None
         self.terminal: TurnEnd | TurnFailed | None = None
         self.session: Session | None = None
         self.final: StatusFrame | None = None
@@ -185,6 +189,12 @@ class Record:
                     self.usage.next_attempt()
                     self.told_dollars.next_attempt()
                 self.attempt = fact
+            case work_facts.Copied(copy=copy):
+                self.copy = copy
+            case work_facts.Collected(changes=changes):
+                self.changes = changes
+            case work_facts.Applied():
+                self.applied = fact
             case facts.Contained():
                 self.containment = fact.containment
             case facts.Launched():

@@ -148,7 +148,7 @@ def _rules(ground: Ground, grants: Grants) -> Iterator[Rule]:
     yield from _each("device", ground.devices)
     yield from _each("write", ground.shared)
     yield from _each("read", readable(ground))
-    yield ground.workdir, "write" if ground.workdir_mode == "rw" else "read"
+    yield ground.workdir, "read" if ground.workdir_mode == "ro" else "write"
     yield from _each("write", ground.writable)
     yield from _each("read", grants.read)
     yield from _each("write", grants.write)

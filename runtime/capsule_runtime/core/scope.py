@@ -14,7 +14,8 @@ ETC = """
     ld.so.cache ld.so.conf ld.so.conf.d ssl ca-certificates ca-certificates.conf alternatives
     localtime timezone nsswitch.conf passwd group hosts resolv.conf host.conf gai.conf services
     protocols mime.types os-release debian_version locale.alias default/locale gitconfig
-    python3 python3.11 python3.12 python3.13 npmrc inputrc terminfo
+    bash.bashrc profile profile.d shells login.defs python3 python3.11 python3.12 python3.13 npmrc
+    inputrc terminfo
 """.split()
 """What a program reads there that does no more than run; nothing that holds a secret."""
 DEVICES = ("/dev/null", "/dev/zero", "/dev/full", "/dev/random", "/dev/urandom")

@@ -21,7 +21,8 @@ TALK, SPEC = 3, 4
 """Descriptors of the program that puts up the walls inside: its handshake, and what to run."""
 _FIRST_FREE = 10
 STUB = "/.capsule"
-STUB_FILES = ("stub.py", "walls.py", "landlock.py", "filters.py")
+STUB_MODULES = ("stub", "walls", "landlock", "filters")
+"""What runs inside before the harness; the first is the program."""
 _LINKS = ("bin", "sbin", "lib", "lib32", "lib64", "libx32")
 _ETC = ("ld.so.cache", "ssl", "ca-certificates", "alternatives", "localtime", "nsswitch.conf")
 _SHM_BYTES = 64 * 1024**2
@@ -74,7 +75,7 @@ class Sources(Struct, frozen=True):
     """Which folders there are of the system."""
     system_links: tuple[tuple[str, str], ...]
     stub: tuple[tuple[str, bytes], ...]
-    """The files of the program inside, by name."""
+    """The files of the program inside, by name; the first is started."""
     tmp_bytes: int
     filters: bytes
     """What the kernel is to refuse, as a seccomp program; empty for nothing."""
@@ -135,7 +136,7 @@ def seal(
     data.append(
         (arguments, b"".join(word.encode("utf-8", "surrogateescape") + b"\0" for word in words))
     )
-    inside = (found.python, "-I", "-S", "-E", f"{STUB}/{STUB_FILES[0]}", str(TALK), str(SPEC))
+    inside = (found.python, "-I", "-S", "-E", f"{STUB}/{sources.stub[0][0]}", str(TALK), str(SPEC))
     shifted = (*(source for source, _ in sources.writable), *writes, sources.workdir)
     return Seal(
         argv=(found.bwrap, "--args", str(arguments), "--", *inside),

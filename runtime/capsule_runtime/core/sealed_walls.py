@@ -90,7 +90,7 @@ def _sources(ground: Ground, grants: Grants, asked: ResourceLimits, sealing: Sea
     return Sources(
         writable=((home, sealing.seen.home), (out, sealing.seen.out)),
         workdir=ground.workdir,
-        workdir_is_writable=ground.workdir_mode == "rw",
+        workdir_is_writable=ground.workdir_mode != "ro",
         readable=(*readable(ground), *grants.read),
         links=ground.program.links,
         real_paths=ground.real_paths,

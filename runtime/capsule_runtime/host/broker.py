@@ -258,23 +258,6 @@ class Broker:
         return found
 
 
-def dial_address(address: str, port: int) -> Dial:
-    """Return what dials the IPv4 *address*."""
-
-    def dial() -> socket.socket:
-        ours = socket.socket(socket.AF_INET, socket.SOCK_STREAM | socket.SOCK_NONBLOCK)
-        error = ours.connect_ex((address, port))
-        if error == errno.EINPROGRESS:
-            # On the same machine, the answer is there already.
-            error = ours.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR)
-        if error:
-            ours.close()
-            raise OSError(error, os.strerror(error))
-        return ours
-
-    return dial
-
-
 def _is_connected(ours: socket.socket) -> bool:
     try:
         ours.getpeername()

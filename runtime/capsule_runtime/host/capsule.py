@@ -13,6 +13,7 @@ from msgspec import Struct
 
 from capsule_runtime.core.grants import Capabilities
 from capsule_runtime.core.sandbox_plan import WallPlan
+from capsule_runtime.core.work import WorkdirMode
 from capsule_runtime.driver import (
     Description,
     Driver,
@@ -62,6 +63,10 @@ class Places:
     home: Path
     tmp: Path
     workdir: Path
+    """Where the harness works: the original, or the copy."""
+    original: Path
+    """The work directory that the caller named."""
+    workdir_mode: WorkdirMode
 
 
 @dataclass(frozen=True, slots=True)

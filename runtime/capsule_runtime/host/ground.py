@@ -29,7 +29,7 @@ def ground_of(
     home, workdir = str(Path.home()), os.path.realpath(places.workdir)
     system = [*SYSTEM, *(os.path.realpath(link) for link in _REACHED_BY_LINK)]
     program = launch.launcher or launch.argv[0]  # the caller chose that one
-    written = (workdir, str(capsule.folder), *granted)
+    written = (workdir, os.path.realpath(places.original), str(capsule.folder), *granted)
     made_of, found_on = (
         program_of(program, launch.env, written),
         tuple(_search_path(launch.env, written)),
@@ -48,7 +48,7 @@ def ground_of(
     ground = Ground(
         capsule=str(capsule.folder),
         workdir=workdir,
-        workdir_mode=capsule.manifest.workdir.mode,
+        workdir_mode=places.workdir_mode,
         writable=tuple(map(os.path.realpath, (places.home, places.tmp, places.out))),
         agent=str(AGENT_PATH),
         program=made_of,
@@ -57,13 +57,13 @@ def ground_of(
         system_links=tuple((path, os.readlink(path)) for path in SYSTEM if os.path.islink(path)),
         devices=tuple(filter(os.path.exists, (f"/dev/{name}" for name in DEVICES))),
         shared=tuple(map(os.path.realpath, filter(os.path.isdir, SHARED))),
-        git=tuple(git_folders(Path(workdir))),
+        git=tuple(git_folders(Path(os.path.realpath(places.original)))),
         caller_home=os.path.realpath(home),
         state=os.path.realpath(state),
         credentials=tuple(os.path.join(home, name) for name in CREDENTIALS),
         etc=tuple(filter(os.path.exists, (f"/etc/{name}" for name in ETC))),
         closed=tuple(closed_above(map(str, needed))),
-        foreign_workdir=os.stat(workdir).st_uid != os.geteuid(),
+        foreign_workdir=places.workdir_mode == "rw" and os.stat(workdir).st_uid != os.geteuid(),
     )
     return replace(ground, real_paths=tuple(_real_paths(readable(ground), written)))
 
@@ -79,7 +79,7 @@ def _real_paths(paths: Iterable[str], written: Sequence[str]) -> Iterator[tuple[
 
 
 def closed_above(paths: Iterable[str]) -> Iterator[str]:
-    """Yield the folders of ours above *paths* that nobody else may enter."""
+    """Yield the folders of the caller's above *paths* that nobody else may enter."""
     above = {str(parent) for path in paths for parent in Path(os.path.realpath(path)).parents}
     for folder in sorted(above):
         with suppress(FileNotFoundError):  # It is made beneath one that is there, and as closed.

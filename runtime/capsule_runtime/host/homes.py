@@ -13,10 +13,10 @@ from collections.abc import Generator, Iterable, Mapping
 from pathlib import Path, PurePosixPath
 
 from capsule_runtime.errors import HarnessError, HostError
+from capsule_runtime.host.beneath import FILE, FOLDER, open_beneath
 
 RESULT_NAME = "result.txt"
 _COLLECTED_BYTES = 16 * 1024 * 1024
-_FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 
 
 def write_files(home: Path, files: Mapping[str, bytes]) -> None:
@@ -59,7 +59,7 @@ def write_result(out: Path, text: str) -> None:
     Raises:
         OSError: the disk, or what the harness left there, refuses.
     """
-    folder = os.open(out, _FOLDER)
+    folder = os.open(out, FOLDER)
     try:
         _replace(folder, RESULT_NAME, text.encode("utf-8", "replace"))
     finally:
@@ -80,26 +80,30 @@ def _replace(folder: int, name: str, data: bytes) -> None:
 
 
 def _read(folder: int, name: str) -> bytes:
-    flags = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
-    with open(os.open(name, flags, dir_fd=folder), "rb") as file:
-        if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
+    with open(open_beneath(folder, name, FILE), "rb") as file:
+        status = os.fstat(file.fileno())
+        # One with another name may be a file outside, which the harness could not read itself.
+        if not stat.S_ISREG(status.st_mode) or status.st_nlink != 1:
             raise FileNotFoundError(name)
         return file.read(_COLLECTED_BYTES)
 
 
 @contextlib.contextmanager
 def _folder_of(home: Path, name: str, *, create: bool) -> Generator[int]:
-    """Open the folder of the file *name* beneath *home*, step by step."""
-    path = _beneath(name)
+    """Open the folder of the file *name* beneath *home*, made first if it is to *create* one."""
+    parts = _beneath(name).parent.parts
     with contextlib.ExitStack() as opened:
-        folder = os.open(home, _FOLDER)
-        opened.callback(os.close, folder)
-        for part in path.parent.parts:
-            if create:
+        top = os.open(home, FOLDER)
+        opened.callback(os.close, top)
+        for depth in range(len(parts)) if create else ():
+            parent = open_beneath(top, "/".join(parts[:depth]))
+            try:
                 with contextlib.suppress(FileExistsError):
-                    os.mkdir(part, 0o700, dir_fd=folder)
-            folder = os.open(part, _FOLDER, dir_fd=folder)
-            opened.callback(os.close, folder)
+                    os.mkdir(parts[depth], 0o700, dir_fd=parent)
+            finally:
+                os.close(parent)
+        folder = open_beneath(top, "/".join(parts))
+        opened.callback(os.close, folder)
         yield folder
 
 

@@ -5,8 +5,10 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
+from capsule_runtime.core.work import WorkdirMode
 from capsule_runtime.errors import HostError, StoreError
 from capsule_runtime.host.capsule import Places
+from capsule_runtime.host.workplace import work_folder
 
 STATE_VARIABLE = "CAPSULE_STATE"
 
@@ -52,10 +54,25 @@ def warden_key(state: Path, supervisor: str) -> Path:
     return state / "supervisors" / f"{supervisor}.warden.sock.key"
 
 
-def places_of(state: Path, run: str, context_uuid: str, workdir: Path) -> Places:
-    """Return the folders of *run* and of its context."""
-    own, context = state / "runs" / run, state / "contexts" / context_uuid
-    return Places(own, own / "out", context / "home", context / "tmp", workdir)
+def run_folder(state: Path, run: str) -> Path:
+    """Return the folder of *run*."""
+    return state / "runs" / run
+
+
+def places_of(
+    state: Path, run: str, context_uuid: str, original: Path, mode: WorkdirMode
+) -> Places:
+    """Return the folders of *run*, which has the work directory *original* in *mode*."""
+    own, context = run_folder(state, run), state / "contexts" / context_uuid
+    return Places(
+        own,
+        own / "out",
+        context / "home",
+        context / "tmp",
+        work_folder(own) if mode == "copy" else original,
+        original,
+        mode,
+    )
 
 
 def make_places(places: Places) -> None:

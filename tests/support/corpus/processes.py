@@ -201,7 +201,7 @@ route("HOME", lambda: read(home + "/secret"))
 route("own HOME", lambda: read(os.environ["HOME"] + "/secret") if os.environ["HOME"] != home else b"")
 route("/dev/shm", lambda: read("/dev/shm/" + name))
 route("environ", lambda: read(f"/proc/{pid}/environ"))
-route("root", lambda: read(f"/proc/{pid}/root/dev/shm/{name}"))
+route("root", lambda: read(f"/proc/{pid}/root" + "/dev/shm/" + name))
 route("kill", lambda: os.kill(int(pid), 9))
 route("kill all", lambda: os.kill(-1, 9) if os.getuid() else None)
 """

@@ -17,6 +17,7 @@ from pathlib import Path
 import anyio
 import msgspec
 
+from support.corpus.clearing import remove
 from support.corpus.probe import PROBES
 from support.corpus.tiers import TIERS, is_ours
 from support.corpus.trying import (
@@ -30,7 +31,6 @@ from support.corpus.trying import (
     useless,
     verdict,
 )
-from support.trees import remove
 
 UNPRIVILEGED = 54_321
 """A user that nobody is."""

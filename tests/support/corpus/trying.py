@@ -16,10 +16,10 @@ from capsule_runtime.host.machine import find_machine
 from capsule_runtime.host.namespaces import find_namespaces
 from capsule_runtime.host.process import open_warden
 from support.corpus import exhausting, files, network, privileges, processes, sealing
+from support.corpus.clearing import remove
 from support.corpus.probe import PROBES, Probe
 from support.corpus.rig import Rig
 from support.corpus.tiers import TIERS
-from support.trees import remove
 
 ROOMS = (files, network, processes, privileges, exhausting, sealing)
 """Where probes are. Being imported, they are in `PROBES`."""
