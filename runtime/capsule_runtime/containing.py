@@ -157,11 +157,11 @@ def walls_of(
         ContainmentError: a grant would open what must stay closed; the program itself is closed.
         HostError: a place of the run cannot be looked at.
     """
+    there = struct_replace(grants, read=_there(grants.read), write=_there(grants.write))
     try:
-        ground = ground_of(capsule, places, launch, state)
+        ground = ground_of(capsule, places, launch, state, there.write)
     except OSError as exc:
         raise HostError("E-HOST-031", f"the walls cannot be planned: {exc}") from exc
-    there = struct_replace(grants, read=_there(grants.read), write=_there(grants.write))
     asked, machine = ResourceLimits.of(limits), find_machine()
     if shell.sealing is not None:
         walls = plan_sealed(ground, there, asked, machine, shell.sealing)

@@ -11,14 +11,20 @@ from pathlib import Path
 import msgspec
 
 from capsule_runtime.core.containment import Mechanism, Missing
-from capsule_runtime.core.diagnosis import Diagnosis, judge
+from capsule_runtime.core.diagnosis import Diagnosis, TierFound, judge
+from capsule_runtime.core.grants import Tier
 from capsule_runtime.core.machine import Machine
-from capsule_runtime.core.sandbox_plan import TIER, missing_walls
+from capsule_runtime.core.namespaces import Namespaces
+from capsule_runtime.core.sandbox_plan import missing_walls, no_landlock
+from capsule_runtime.core.scoped_walls import SCOPED
+from capsule_runtime.core.sealed_walls import SEALED
 from capsule_runtime.core.wall_limits import ResourceLimits, plan_limits
 from capsule_runtime.errors import HostError
 from capsule_runtime.host import trials
 from capsule_runtime.host.leftovers import boot_id, new_cage_name
 from capsule_runtime.host.machine import find_machine
+from capsule_runtime.host.namespaces import find_namespaces
+from capsule_runtime.host.scoping import Scopes, find_scopes
 
 _SECONDS = 60
 _SMALL = ResourceLimits(memory=64 * 1024**2, processes=8, files=64, disk=2**30, wall=60)
@@ -30,19 +36,45 @@ def examine(machine: Machine | None = None) -> Diagnosis:
     Raises:
         HostError: the trials cannot be made.
     """
-    machine = machine or find_machine()
-    told = _try_all(machine)
+    machine, found = machine or find_machine(), find_namespaces()
+    told, tiers = _try_all(machine), (_sealed(found), _scoped(find_scopes()), _ADVISORY)
+    tier = next(one.tier for one in tiers if one.is_had)
     return Diagnosis(
         boot=boot_id(),
-        tier=TIER,
-        mechanism=Mechanism(machine.landlock_abi, machine.landlock_errata, machine.cgroups.kind),
+        tier=tier,
+        tiers=tiers,
+        mechanism=Mechanism(
+            machine.landlock_abi,
+            machine.landlock_errata,
+            machine.cgroups.kind,
+            found.bwrap,
+            found.version,
+            found.digest,
+            found.variant,
+        ),
         trials=judge(told, machine),
-        missing=_missing(machine),
+        missing=_missing(machine, tier),
     )
 
 
-def _missing(machine: Machine) -> tuple[Missing, ...]:
-    return (*missing_walls(machine), *plan_limits(_SMALL, machine).missing)
+_ADVISORY = TierFound("advisory", True, "limits and a burier: no boundary", "", "")
+
+
+def _sealed(found: Namespaces) -> TierFound:
+    how = f"{found.bwrap} {found.version}, {found.variant}" if found.variant else ""
+    return TierFound(SEALED, bool(found.variant), how, found.why, found.fix)
+
+
+def _scoped(found: Scopes) -> TierFound:
+    how = "" if found.why else "Landlock, filters of system calls and a broker"
+    return TierFound(SCOPED, not found.why, how, found.why, found.fix)
+
+
+def _missing(machine: Machine, tier: Tier) -> tuple[Missing, ...]:
+    limits = plan_limits(_SMALL, machine).missing
+    if tier == "advisory":
+        return (*missing_walls(machine), *limits)
+    return (*(() if machine.landlock_abi else (no_landlock(machine),)), *limits)
 
 
 def _try_all(machine: Machine) -> dict[str, tuple[str, str]]:

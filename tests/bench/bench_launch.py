@@ -68,8 +68,8 @@ def bare_bubblewrap(walls: WallPlan) -> float:
     """Start what the seal of *walls* is, without the program inside, its walls and the handshake."""
     assert walls.seal is not None
     opened: dict[int, int] = {}
-    for number, path in walls.seal.folders:
-        opened[number] = os.open(path, os.O_PATH | os.O_DIRECTORY)
+    for number, path in walls.seal.places:
+        opened[number] = os.open(path, os.O_PATH)
     for number, data in walls.seal.data:
         opened[number] = os.memfd_create("data")
         words = data.split(b"\0") if number == int(walls.seal.argv[2]) else []

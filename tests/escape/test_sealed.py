@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import os
 import signal
+import subprocess
+from collections.abc import Generator
+from contextlib import contextmanager
 from pathlib import Path
 
 import anyio
@@ -206,3 +209,65 @@ async def test_a_root_that_cannot_be_made_starts_nothing(cell: Cell) -> None:
         await cell.tries("print('ran')", broken)
 
     assert refused.value.code == "E-HOST-034"
+
+
+@pytest.fixture
+def mounting(namespaces: str) -> None:
+    if namespaces != "rootns":
+        pytest.skip("only root mounts")
+
+
+@contextmanager
+def mounted(kind: str, place: Path) -> Generator[None]:
+    subprocess.run(["mount", "-t", kind, "none", str(place)], check=True)
+    try:
+        yield
+    finally:
+        subprocess.run(["umount", str(place)], check=True)
+
+
+@pytest.mark.usefixtures("mounting")
+async def test_what_is_mounted_in_the_work_directory_is_there(cell: Cell) -> None:
+    inner = cell.workdir / "inner"
+    inner.mkdir()
+    with mounted("tmpfs", inner):
+        (inner / "file").write_text("words")
+        told = await cell.tries(READS, cell.sealed(), "inner/file")
+
+    assert told == "words\n"
+
+
+@pytest.mark.usefixtures("mounting")
+async def test_a_file_system_that_cannot_shift_owners_is_named_with_what_helps(cell: Cell) -> None:
+    with mounted("ramfs", cell.workdir), pytest.raises(HostError) as refused:
+        await cell.tries("print('ran')", cell.sealed())
+
+    assert refused.value.code == "E-HOST-034"
+    assert str(cell.workdir) in refused.value.message
+    assert "ext4" in refused.value.hint
+
+
+@pytest.mark.usefixtures("mounting")
+async def test_a_folder_of_the_caller_and_another_s_group_can_be_written(cell: Cell) -> None:
+    shared = cell.workdir / "shared"
+    shared.mkdir()
+    os.chown(shared, 0, 12345)
+    shared.chmod(0o2775)
+
+    told = await cell.tries(WRITES, cell.sealed(), "shared/file")
+
+    made = (shared / "file").stat()
+    assert told == "done\n"
+    assert (made.st_uid, made.st_gid) == (0, 12345)
+
+
+@pytest.mark.usefixtures("mounting")
+async def test_what_belongs_to_others_in_the_work_directory_stays_theirs(cell: Cell) -> None:
+    theirs = cell.workdir / "theirs"
+    theirs.write_text("words")
+    os.chown(theirs, 12345, 12345)
+    theirs.chmod(0o644)
+
+    told = [await cell.tries(deed, cell.sealed(), "theirs") for deed in (READS, WRITES)]
+
+    assert told == ["words\n", "Permission denied\n"]

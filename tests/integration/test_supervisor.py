@@ -521,6 +521,8 @@ async def test_what_cannot_be_started_leaves_no_run(tmp_path: Path, state: Path)
             await supervisor.start(request_for(fine, workdir=tmp_path / "nowhere"))
         with pytest.raises(UsageError, match=r"no capsule\.toml"):
             await supervisor.start(request_for(tmp_path / "nothing"))
+        with pytest.raises(ContainmentError):
+            await supervisor.start(request_for(fine, containment="sealed", workdir="/etc"))
         with pytest.raises(UsageError, match="'loose' is not a containment tier"):
             await supervisor.start(request_for(fine, containment="loose"))
         found = runs.recent()

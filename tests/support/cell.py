@@ -18,16 +18,19 @@ from capsule_runtime.containing import sealing_with
 from capsule_runtime.core.grants import Grants
 from capsule_runtime.core.machine import Machine
 from capsule_runtime.core.sandbox_plan import (
+    SHARED,
     Ground,
     Program,
     WallPlan,
     plan_walls,
     readable,
 )
+from capsule_runtime.core.scope import ETC
 from capsule_runtime.core.scoped_walls import plan_scoped
 from capsule_runtime.core.sealed_walls import plan_sealed
 from capsule_runtime.core.seen_places import SeenPlaces
 from capsule_runtime.core.wall_limits import ResourceLimits
+from capsule_runtime.host.broker import Broker, Granted
 from capsule_runtime.host.footprint import program_of
 from capsule_runtime.host.ground import closed_above
 from capsule_runtime.host.machine import find_machine
@@ -59,6 +62,7 @@ class Cell:
 
     def ground(self, mode: str = "rw") -> Ground:
         """Return the ground of a harness in Python."""
+        program = program_of(sys.executable, os.environ)
         system = ("/usr", "/bin", "/sbin", "/lib", "/lib64", "/etc", "/opt")
         return Ground(
             capsule=str(self.workdir),
@@ -66,18 +70,20 @@ class Cell:
             workdir_mode=mode,
             writable=(str(self.home),),
             agent=str(self.workdir),
-            program=program_of(sys.executable, os.environ),
+            program=program,
             search_path=(),
             system=tuple(filter(os.path.exists, system)),
             system_links=tuple(
                 (path, os.readlink(path)) for path in system if os.path.islink(path)
             ),
             devices=("/dev/null", "/dev/zero", "/dev/urandom"),
-            shared=("/tmp",),
+            shared=SHARED,
             git=(),
             caller_home=str(Path.home()),
             state=str(self.folder / "state"),
             credentials=(),
+            etc=tuple(filter(os.path.exists, (f"/etc/{name}" for name in ETC))),
+            closed=tuple(closed_above([sys.executable, *program.files, str(self.workdir)])),
         )
 
     def walls(
@@ -90,14 +96,19 @@ class Cell:
         """Return the walls of this machine, or of what *machine* says it has."""
         return plan_walls(self.ground(mode), grants, ceilings, machine or find_machine())
 
-    def sealed(self, mode: str = "rw", ceilings: ResourceLimits = USUAL) -> WallPlan:
+    def sealed(
+        self,
+        mode: str = "rw",
+        ceilings: ResourceLimits = USUAL,
+        machine: Machine | None = None,
+    ) -> WallPlan:
         """Return the walls of a run with a root of its own, as this machine can make one."""
         sealing = sealing_with(find_namespaces())
         if os.geteuid() == 0:
             sealing = replace(sealing, user=run_users().lease())
         self.seen = sealing.seen
         ground = replace(self.ground(mode), writable=self._own_folders())
-        return plan_sealed(ground, NOTHING, ceilings, find_machine(), sealing)
+        return plan_sealed(ground, NOTHING, ceilings, machine or find_machine(), sealing)
 
     def scoped(self, mode: str = "rw", ceilings: ResourceLimits = USUAL) -> WallPlan:
         """Return the walls of a run that shares the machine's root."""
@@ -123,6 +134,13 @@ class Cell:
         async with self.started(code, walls, *arguments) as (_, output):
             return (await read_all(output)).decode()
 
+    def spawn_of(self, argv: tuple[str, ...], walls: WallPlan | None, **env: str) -> Spawn:
+        """Return what the warden is asked for a harness that is *argv*."""
+        run = f"run_{uuid.uuid4().hex}"
+        env = {"CAPSULE_RUN": run, "HOME": str(self.home), "PATH": "/usr/bin:/bin", **env}
+        workdir = self.seen.workdir if walls and walls.seal and self.seen else str(self.workdir)
+        return Spawn(run, argv, env, workdir, walls)
+
     @asynccontextmanager
     async def started(
         self, code: str, walls: WallPlan | None, *arguments: str
@@ -137,25 +155,41 @@ class Cell:
         self, argv: tuple[str, ...], walls: WallPlan | None, **env: str
     ) -> AsyncGenerator[tuple[Tree, int]]:
         """Start *argv*, and hold the reading end of its stdout and stderr."""
-        run = f"run_{uuid.uuid4().hex}"
+        spawn = self.spawn_of(argv, walls, **env)
+        run = spawn.run
         output, writer = os.pipe()
         null = os.open(os.devnull, os.O_RDWR | os.O_CLOEXEC)
-        env = {"CAPSULE_RUN": run, "HOME": str(self.home), "PATH": "/usr/bin:/bin", **env}
         try:
-            workdir = self.seen.workdir if walls and walls.seal and self.seen else str(self.workdir)
-            spawn = Spawn(run, argv, env, workdir, walls)
             tree = await self.warden.spawn(spawn, null, writer, writer)
         finally:
             os.close(null)
             os.close(writer)
         try:
-            yield tree, output
+            async with self._brokered(walls, tree):
+                yield tree, output
         finally:
             tree.bury()
             with anyio.CancelScope(shield=True):
                 await tree.buried()
             os.close(output)
             assert processes_of(run) == []
+
+    @asynccontextmanager
+    async def _brokered(self, walls: WallPlan | None, tree: Tree) -> AsyncGenerator[None]:
+        """Have a broker do for a scoped run what that may not do itself; it connects it to nothing."""
+        if walls is None or walls.scope is None:
+            yield
+            return
+        (descriptor,) = tree.handed
+        granted = Granted({}, walls.scope.roots, shown_as=walls.scope.user)
+        broker = Broker(descriptor, granted, lambda _: None)
+        try:
+            async with anyio.create_task_group() as tasks:
+                tasks.start_soon(broker.serve)
+                yield
+                tasks.cancel_scope.cancel()
+        finally:
+            broker.close()
 
 
 def program_ground(program: str, env: dict[str, str]) -> Program:

@@ -1,8 +1,9 @@
 """Supervisors that are killed, many of them, at moments that are spread over a span.
 
-crashing.py STATE CAPSULE MARK SPAN_MS COUNT FOLDER: forks COUNT supervisors one after another, each
-of which runs CAPSULE. Number N of them is killed N / COUNT of the span after it has told MARK. What
-it told up to its death goes into FOLDER: `open`, its run's id, and the log as it was committed.
+crashing.py STATE CAPSULE TIER MARK SPAN_MS COUNT FOLDER: forks COUNT supervisors one after another,
+each of which runs CAPSULE in TIER. Number N of them is killed N / COUNT of the span after it has told MARK. What
+it told up to its death goes into FOLDER, as a file that is called like its pid: `open`, its run's
+id, and the log as it was committed.
 
 They are forked, not started anew: the interpreter's start would be most of the time.
 """
@@ -25,19 +26,19 @@ from capsule_runtime.supervisor import open_supervisor
 from support.supervised import request_for
 
 
-async def live(state: Path, capsule: Path, told: int) -> None:
+async def live(state: Path, capsule: Path, tier: str, told: int) -> None:
     """Own a run and tell of it, until killed."""
     os.write(told, b"open\n")
     async with open_supervisor(state) as supervisor:
-        run = await supervisor.start(request_for(capsule))
+        run = await supervisor.start(request_for(capsule, containment=tier, workdir=capsule))
         os.write(told, run.id.encode() + b"\n")
         async for row in run.follow():
             os.write(told, row.body)
 
 
-def become_supervisor(state: Path, capsule: Path, told: int) -> NoReturn:
+def become_supervisor(state: Path, capsule: Path, tier: str, told: int) -> NoReturn:
     try:
-        anyio.run(live, state, capsule, told)
+        anyio.run(live, state, capsule, tier, told)
     finally:
         os._exit(1)  # it should have been killed
 
@@ -60,24 +61,27 @@ def kill_after(pid: int, told: int, mark: bytes, delay: float) -> bytes:
     return heard
 
 
-def main(state: Path, capsule: Path, mark: str, span: float, count: int, folder: Path) -> None:
+def main(
+    state: Path, capsule: Path, tier: str, mark: str, span: float, count: int, folder: Path
+) -> None:
     for number in range(count):
         reader, writer = os.pipe2(os.O_CLOEXEC)
         pid = os.fork()
         if pid == 0:
             os.close(reader)
-            become_supervisor(state, capsule, writer)
+            become_supervisor(state, capsule, tier, writer)
         os.close(writer)
         heard = kill_after(pid, reader, mark.encode(), span * number / count)
         os.close(reader)
-        (folder / str(number)).write_bytes(heard)
+        (folder / str(pid)).write_bytes(heard)
 
 
 if __name__ == "__main__":
-    _, state_name, capsule_name, mark_name, span_ms, how_many, folder_name = sys.argv
+    _, state_name, capsule_name, tier_name, mark_name, span_ms, how_many, folder_name = sys.argv
     main(
         Path(state_name),
         Path(capsule_name),
+        tier_name,
         mark_name,
         int(span_ms) / 1000,
         int(how_many),

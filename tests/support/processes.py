@@ -7,6 +7,8 @@ import select
 from contextlib import suppress
 from pathlib import Path
 
+from capsule_runtime.host.leftovers import boot_id
+
 
 def processes_of(run: str) -> list[int]:
     """Return the living processes whose environment says that they are of *run*."""
@@ -22,6 +24,11 @@ def processes_below(state: Path) -> list[int]:
 def harnesses_below(state: Path) -> list[int]:
     """Return the living processes whose HOME is below *state*: what runs have started."""
     return _processes("environ", f"HOME={state}/".encode())
+
+
+def caged_by(supervisor: int) -> list[int]:
+    """Return the living processes in the cgroups that the process *supervisor* had made."""
+    return _processes("cgroup", f"/capsule-{boot_id()}-{supervisor}-".encode())
 
 
 def parent_of(pid: int) -> int:

@@ -326,6 +326,7 @@ def test_no_harness_driver_or_vendor_is_named_where_frames_are_decided(name: str
 
 BROAD_HANDLERS = {
     "capsule_agent.py": "an agent's fault becomes its failed turn",
+    "trying.py": "whatever goes wrong with a probe belongs into the matrix",
     "logs.py": "a logger is the caller's code: its fault costs its line only",
     "shelters.py": "raised where what was begun is waited for",
     "drivers.py": "a driver may be anybody's code: one that is broken hides no other",

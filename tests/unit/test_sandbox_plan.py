@@ -74,7 +74,10 @@ def test_grants_come_on_top() -> None:
     assert (found["/data"], found["/cache"]) == ("read", "write")
 
 
-@pytest.mark.parametrize("path", ["/", "/state", "/state/runs", "/people/me", "/people/me/.ssh/id"])
+@pytest.mark.parametrize(
+    "path",
+    ["/", "/state", "/state/runs", "/people/me", "/people/me/.ssh/id", "/proc", "/run/x", "/dev"],
+)
 def test_a_grant_never_opens_the_state_or_a_login(path: str) -> None:
     with pytest.raises(ContainmentError, match=f"{path} cannot be granted") as refused:
         planned(grants=Grants(read=(path,)))

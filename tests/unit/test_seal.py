@@ -17,6 +17,7 @@ SOURCES = Sources(
     workdir_is_writable=True,
     readable=("/opt/tool", "/caps/one", "/caps/one/deep", "/bin/sh", "/tools/bin/x"),
     links=(("/tools/bin/x", "../lib/x"),),
+    real_paths=(("/caps/one", "/real/one"),),
     system=("/usr", "/opt"),
     system_links=(("/bin", "usr/bin"),),
     stub=(("stub.py", b"pass"),),
@@ -45,6 +46,11 @@ def after(made: Seal, word: str) -> list[list[str]]:
     return [told[at + 1 : at + 3] for at, one in enumerate(told) if one == word]
 
 
+def bound(made: Seal, word: str) -> dict[str, str]:
+    """Return what is bound by descriptor: its name inside, and where it lies."""
+    return {target: dict(made.places)[int(number)] for number, target in after(made, word)}
+
+
 def test_the_program_is_started_by_the_system_s_python_alone() -> None:
     assert sealed().argv[3:] == (
         *("--", "/usr/bin/python3.11", "-I", "-S", "-E", "/.capsule/stub.py", "3", "4"),
@@ -56,8 +62,8 @@ def test_what_may_be_read_lies_where_it_lies_and_once() -> None:
         ["/usr", "/usr"],
         ["/opt", "/opt"],
         ["/proc/sys", "/proc/sys"],
-        ["/caps/one", "/caps/one"],
     ]
+    assert bound(sealed(), "--ro-bind-fd") == {"/caps/one": "/real/one"}
 
 
 def test_a_link_stays_a_link() -> None:
@@ -65,10 +71,7 @@ def test_a_link_stays_a_link() -> None:
 
 
 def test_folders_are_bound_by_descriptor() -> None:
-    made = sealed()
-    bound = {target: int(number) for number, target in after(made, "--bind-fd")}
-
-    assert {target: dict(made.folders)[number] for target, number in bound.items()} == {
+    assert bound(sealed(), "--bind-fd") == {
         "/home/agent": "/state/home",
         "/out": "/state/out",
         "/work": "/repo",
@@ -78,16 +81,23 @@ def test_folders_are_bound_by_descriptor() -> None:
 def test_a_work_directory_to_read_is_bound_to_be_read() -> None:
     made = sealed(replace(SOURCES, workdir_is_writable=False))
 
-    assert [target for _, target in after(made, "--ro-bind-fd")] == ["/work"]
+    assert bound(made, "--ro-bind-fd")["/work"] == "/repo"
+    assert bound(made, "--bind-fd").keys() == {"/home/agent", "/out"}
     assert dict(made.rules)["/work"] == "read"
 
 
 def test_no_two_things_have_one_descriptor() -> None:
     made = sealed(replace(SOURCES, filters=b"x"), Grants(write=("/data",)))
-    numbers = [number for number, _ in (*made.folders, *made.data)]
+    numbers = [number for number, _ in (*made.places, *made.data)]
 
     assert len(set(numbers)) == len(numbers)
     assert min(numbers) > 4
+
+
+def test_what_may_be_written_is_bound_once() -> None:
+    made = sealed(grants=Grants(write=("/data/deep", "/data")))
+
+    assert [path for path in bound(made, "--bind-fd") if path.startswith("/data")] == ["/data"]
 
 
 def test_nothing_is_mounted_beneath_what_a_harness_could_have_written() -> None:
@@ -128,7 +138,7 @@ def test_a_run_of_root_becomes_a_user_who_owns_its_folders() -> None:
     assert made.shift == Shift(
         2_000_000_001,
         ("/state/home", "/state/out", "/data", "/repo"),
-        ("/caps/one", "/tools/bin/x"),
+        ("/real/one",),
     )
     assert b"agent:x:2000000001:2000000001::/home/agent:/bin/sh\n" in dict(made.data).values()
 

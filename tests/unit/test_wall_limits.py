@@ -63,6 +63,13 @@ def test_a_count_by_user_means_nothing_to_root() -> None:
     assert "NPROC" not in dict(plan.rlimits)
 
 
+def test_who_is_counted_alone_is_held_to_the_exact_number() -> None:
+    plan = plan_limits(CEILINGS, Machine(is_root=True, tasks=100), is_counted_alone=True)
+
+    assert plan.resources.processes == "rlimit"
+    assert dict(plan.rlimits)["NPROC"] == CEILINGS.processes
+
+
 def test_no_limit_is_above_what_was_inherited() -> None:
     machine = Machine(cgroups=V1, hard_limits={"NOFILE": 1024, "FSIZE": 2**40})
 

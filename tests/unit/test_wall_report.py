@@ -6,10 +6,12 @@ from collections.abc import Iterable
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from capsule_runtime.core.grants import Grants
 from capsule_runtime.core.machine import Hierarchies, Machine
 from capsule_runtime.core.sandbox_plan import Ground, Program, WallPlan, plan_walls
+from capsule_runtime.core.scope import Scope
 from capsule_runtime.core.wall_limits import ResourceLimits
 from capsule_runtime.core.wall_report import differences, read_report
 
@@ -79,3 +81,10 @@ def test_each_difference_is_named(changed: dict[str, Any], words: str) -> None:
     found = wrong(planned(), told(**changed))
 
     assert any(one.startswith(words) for one in found), found
+
+
+def test_a_user_in_the_group_of_root_is_not_root() -> None:
+    plan = replace(planned(), scope=Scope(b"", b"", (), None, None))
+
+    assert "it is root" not in wrong(plan, told(users=[1000, 1000, 1000, 0, 0, 0]))
+    assert "it is root" in wrong(plan, told(users=[1000, 0, 1000, 5, 5, 5]))

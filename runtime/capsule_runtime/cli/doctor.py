@@ -24,6 +24,12 @@ def _page(diagnosis: Diagnosis) -> Shown:
     found = diagnosis.mechanism
     landlock = f"ABI {found.landlock_abi}" if found.landlock_abi else "none"
     lines = [f"tier {diagnosis.tier}; Landlock {landlock}; {found.cgroup} for limits", ""]
+    for tier in diagnosis.tiers:
+        held = f"can be had: {tier.how}" if tier.is_had else f"cannot be had: {tier.why}"
+        lines.append(f"{tier.tier:<8}  {shown_line(held)}")
+        if tier.fix and not tier.is_had:
+            lines.append(f"{'':<8}  {tier.fix}")
+    lines.append("")
     column = max(len(trial.tries) for trial in diagnosis.trials)
     for trial in diagnosis.trials:
         why = shown_line(trial.why)

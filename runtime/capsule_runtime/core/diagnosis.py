@@ -8,6 +8,7 @@ from typing import Literal
 from msgspec import Struct
 
 from capsule_runtime.core.containment import Mechanism, Missing
+from capsule_runtime.core.grants import Tier
 from capsule_runtime.core.machine import Machine
 
 Verdict = Literal["held", "not held", "not here"]
@@ -40,11 +41,27 @@ class Trial(Struct, frozen=True):
     fix: str
 
 
+class TierFound(Struct, frozen=True):
+    """Whether runs can be contained in one tier here."""
+
+    tier: Tier
+    is_had: bool
+    how: str
+    """With what."""
+    why: str
+    """Why not."""
+    fix: str
+    """What helps."""
+
+
 class Diagnosis(Struct, frozen=True):
     """What walls there are on this machine. Nothing of it is remembered."""
 
     boot: str
-    tier: str
+    tier: Tier
+    """Which one a run gets that names none."""
+    tiers: tuple[TierFound, ...]
+    """All of them, the strongest first."""
     mechanism: Mechanism
     trials: tuple[Trial, ...]
     missing: tuple[Missing, ...]

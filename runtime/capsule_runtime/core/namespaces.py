@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Literal
 
 from msgspec import Struct
@@ -26,3 +27,40 @@ class Namespaces(Struct, frozen=True):
     why: str = ""
     """Why there is no variant."""
     fix: str = ""
+
+
+SETTINGS = {
+    "kernel/apparmor_restrict_unprivileged_userns": (
+        "1",
+        "Let bubblewrap make user namespaces: an AppArmor profile for it, or"
+        " `sysctl kernel.apparmor_restrict_unprivileged_userns=0`.",
+    ),
+    "kernel/unprivileged_userns_clone": (
+        "0",
+        "Let users make namespaces: `sysctl kernel.unprivileged_userns_clone=1`.",
+    ),
+    "user/max_user_namespaces": (
+        "0",
+        "Let there be user namespaces: `sysctl user.max_user_namespaces=10000`.",
+    ),
+}
+"""Of /proc/sys: which value forbids namespaces, and what helps."""
+_MASKED = (
+    "Parts of /proc are covered, as in a container: start it with"
+    " `--security-opt systempaths=unconfined`, or put up with the scoped tier."
+)
+_CONTAINER = (
+    "Start the container with `--cap-add SYS_ADMIN --security-opt seccomp=unconfined"
+    " --security-opt apparmor=unconfined`, or put up with the scoped tier."
+)
+
+
+def fix_for(why: str, settings: Mapping[str, str], *, is_root: bool) -> str:
+    """Return what helps where bubblewrap said *why*; *settings* are those of `SETTINGS`."""
+    if "mount proc" in why or "/proc" in why:
+        return _MASKED
+    if not is_root:
+        for name, (forbidding, fix) in SETTINGS.items():
+            if settings.get(name) == forbidding:
+                return fix
+    return _CONTAINER

@@ -22,6 +22,7 @@ SCOPES_SINCE_ABI = 6
 SYSTEM = ("/usr", "/bin", "/sbin", "/lib", "/lib32", "/lib64", "/opt", "/etc")
 DEVICES = ("null", "zero", "full", "random", "urandom", "tty", "ptmx", "pts")
 SHARED = ("/tmp", "/dev/shm")
+_OF_THE_KERNEL = ("/proc", "/sys", "/dev", "/run")
 
 Rule = tuple[str, str]
 """A path, and the kind of access that all beneath it gets: look, read, write or device."""
@@ -63,6 +64,8 @@ class Ground(Struct, frozen=True):
     """Whether the work directory belongs to another user than the harness runs as."""
     system_links: tuple[tuple[str, str], ...] = ()
     """Which of SYSTEM are links, and what each says."""
+    real_paths: tuple[tuple[str, str], ...] = ()
+    """Which of what may be read is reached by links, and where it lies."""
     etc: tuple[str, ...] = ()
     """What there is of /etc that anybody needs."""
     closed: tuple[str, ...] = ()
@@ -168,7 +171,7 @@ def check_grants(ground: Ground, grants: Grants) -> None:
     """Refuse what no run is ever given. Raises as `plan_walls`."""
     check_names((*grants.env, *grants.secrets), by_caller=False)
     for path in (*grants.read, *grants.write):
-        for closed in (ground.state, *ground.credentials):
+        for closed in (ground.state, *ground.credentials, *_OF_THE_KERNEL):
             if is_beneath(closed, path) or is_beneath(path, closed):
                 raise ContainmentError(
                     "E-CAP-003",
@@ -197,8 +200,12 @@ def _caveats(ground: Ground, machine: Machine) -> Iterator[str]:
         yield "the harness is root without capabilities: all of /etc can be read, /etc/shadow too"
     if ground.workdir_mode == "rw" and ground.foreign_workdir:
         yield "the work directory belongs to another user: the harness may not be able to write it"
-    open_places = [("the work directory", ground.workdir), *((one, one) for one in ground.shared)]
-    for name, place in open_places:
+    yield from caveats_of_places(ground, ground.shared)
+
+
+def caveats_of_places(ground: Ground, shared: Iterable[str] = ()) -> Iterator[str]:
+    """Yield what must stay closed, and lies in the work directory or what is *shared*."""
+    for name, place in [("the work directory", ground.workdir), *((one, one) for one in shared)]:
         inside = [it for it in (ground.state, *ground.credentials) if is_beneath(it, place)]
         if len(inside) == 1:
             yield f"{inside[0]} lies in {name}, so it is open to the harness"
@@ -218,13 +225,18 @@ def _by_folder(paths: Iterable[str]) -> str:
     )
 
 
+def no_landlock(machine: Machine) -> Missing:
+    """Return what is missing of a *machine* without Landlock."""
+    return Missing("fs", "landlock", machine.landlock_why)
+
+
 def missing_walls(machine: Machine) -> Iterator[Missing]:
     """Yield the walls that no run gets here."""
     yield Missing("net", "isolated", "this version builds no walls on the network")
     yield Missing("syscalls", "filtered", "this version filters no system calls")
     yield Missing("fs", "metadata", "Landlock governs no modes and times: chmod works outside too")
     if not machine.landlock_abi:
-        yield Missing("fs", "landlock", machine.landlock_why)
+        yield no_landlock(machine)
     if machine.landlock_abi < SCOPES_SINCE_ABI:
         why = machine.landlock_why or f"Landlock ABI {machine.landlock_abi}; 6 is needed"
         yield Missing("proc", "landlock", why)

@@ -45,8 +45,8 @@ class Seal(Struct, frozen=True):
 
     argv: tuple[str, ...]
     """bubblewrap's, with numbers of descriptors that are opened before."""
-    folders: tuple[tuple[int, str], ...]
-    """What is bound by descriptor, so that nobody can put another folder in its place."""
+    places: tuple[tuple[int, str], ...]
+    """What is bound by descriptor, so that nobody can put anything else in its place."""
     data: tuple[tuple[int, bytes], ...]
     """What is read by descriptor: arguments, filters, files that only the run has."""
     user: int | None
@@ -69,6 +69,8 @@ class Sources(Struct, frozen=True):
     """Files and folders that are seen where they are."""
     links: tuple[tuple[str, str], ...]
     """Links among them, and what each says."""
+    real_paths: tuple[tuple[str, str], ...]
+    """Which of them are reached by links, and where they lie."""
     system: tuple[str, ...]
     """Which folders there are of the system."""
     system_links: tuple[tuple[str, str], ...]
@@ -85,20 +87,22 @@ def seal(
     """Return the root of a run; *user* is whom the harness becomes, if it is started by root."""
     descriptors = iter(range(_FIRST_FREE, 1000))
     data: list[tuple[int, bytes]] = []
-    folders: list[tuple[int, str]] = []
+    places: list[tuple[int, str]] = []
+    real = dict(sources.real_paths)
 
     def file(content: bytes, path: str) -> tuple[str, ...]:
         number = next(descriptors)
         data.append((number, content))
         return ("--perms", "0444", "--ro-bind-data", str(number), path)
 
-    def folder(source: str, target: str, *, writable: bool) -> tuple[str, ...]:
+    def place(source: str, target: str, *, writable: bool) -> tuple[str, ...]:
         number = next(descriptors)
-        folders.append((number, source))
+        places.append((number, source))
         return ("--bind-fd" if writable else "--ro-bind-fd", str(number), target)
 
+    writes = tuple(_outermost(grants.write, ()))
     readable = tuple(
-        _outermost(sources.readable, (*sources.system, *dict(sources.system_links), *grants.write))
+        _outermost(sources.readable, (*sources.system, *dict(sources.system_links), *writes))
     )
     words = [
         *namespace_words(found),
@@ -107,13 +111,20 @@ def seal(
         *("--proc", "/proc", "--ro-bind", "/proc/sys", "/proc/sys", "--dev", "/dev"),
         *_memory("/dev/shm", _SHM_BYTES),
         *_memory(seen.tmp, sources.tmp_bytes),
-        *_readable(readable, sources.links, (seen.workdir, seen.home, seen.out)),
     ]
-    for path in grants.write:
-        words += (*_parents(path), *folder(path, path, writable=True))
+    texts = dict(sources.links)
+    for path in readable:
+        assert not any(is_beneath(path, one) for one in (seen.workdir, seen.home, seen.out)), path
+        words += _parents(path)
+        if path in texts:
+            words += ("--symlink", texts[path], path)
+        else:
+            words += place(real.get(path, path), path, writable=False)
+    for path in writes:
+        words += (*_parents(path), *place(path, path, writable=True))
     for source, target in sources.writable:
-        words += (*_parents(target), *folder(source, target, writable=True))
-    words += folder(sources.workdir, seen.workdir, writable=sources.workdir_is_writable)
+        words += (*_parents(target), *place(source, target, writable=True))
+    words += place(sources.workdir, seen.workdir, writable=sources.workdir_is_writable)
     for name, content in sources.stub:
         words += file(content, f"{STUB}/{name}")
     if sources.filters:
@@ -126,13 +137,17 @@ def seal(
         (arguments, b"".join(word.encode("utf-8", "surrogateescape") + b"\0" for word in words))
     )
     inside = (found.python, "-I", "-S", "-E", f"{STUB}/{sources.stub[0][0]}", str(TALK), str(SPEC))
-    shifted = (*(source for source, _ in sources.writable), *grants.write, sources.workdir)
+    shifted = (*(source for source, _ in sources.writable), *writes, sources.workdir)
     return Seal(
         argv=(found.bwrap, "--args", str(arguments), "--", *inside),
-        folders=tuple(folders),
+        places=tuple(places),
         data=tuple(data),
         user=user,
-        shift=None if user is None else Shift(user, shifted, readable),
+        shift=None
+        if user is None
+        else Shift(
+            user, shifted, tuple(real.get(path, path) for path in readable if path not in texts)
+        ),
         rules=tuple(_rules(sources, seen, grants, readable)),
     )
 
@@ -180,19 +195,6 @@ def _outermost(paths: Iterable[str], there: Iterable[str]) -> Iterator[str]:
         if not any(is_beneath(path, one) for one in kept):
             kept.append(path)
             yield path
-
-
-def _readable(
-    paths: Iterable[str], links: tuple[tuple[str, str], ...], written: tuple[str, ...]
-) -> Iterator[str]:
-    texts = dict(links)
-    for path in paths:
-        assert not any(is_beneath(path, place) for place in written), path
-        yield from _parents(path)
-        if path in texts:
-            yield from ("--symlink", texts[path], path)
-        else:
-            yield from ("--ro-bind", path, path)
 
 
 def _parents(path: str) -> Iterator[str]:

@@ -12,14 +12,22 @@ from capsule_runtime.core.doors import NO_DOORS, DoorPlan
 from capsule_runtime.core.grants import Grants, Tier
 from capsule_runtime.core.machine import Machine
 from capsule_runtime.core.namespaces import Namespaces
-from capsule_runtime.core.sandbox_plan import Ground, WallPlan, check_grants, readable
+from capsule_runtime.core.sandbox_plan import (
+    Ground,
+    WallPlan,
+    caveats_of_places,
+    check_grants,
+    readable,
+)
 from capsule_runtime.core.seal import Sources, seal
+from capsule_runtime.core.sealed_places import check_nesting, check_workdir
 from capsule_runtime.core.seen_places import SeenPlaces
 from capsule_runtime.core.wall_limits import LimitPlan, ResourceLimits, plan_limits
 
 SEALED: Tier = "sealed"
 _TMP_BYTES = 1024**3
 _PART_OF_MEMORY = 2
+_SINCE_5_19 = 2
 _SYSTEM = ("/usr", "/bin", "/sbin", "/lib", "/lib32", "/lib64", "/opt")
 
 
@@ -39,8 +47,11 @@ def plan_sealed(
     ground: Ground, grants: Grants, asked: ResourceLimits, machine: Machine, sealing: Sealing
 ) -> WallPlan:
     """Decide the walls of one sealed run. Raises as `plan_walls`."""
+    check_workdir(ground)
     check_grants(ground, grants)
-    limits, found = plan_limits(asked, machine), sealing.namespaces
+    check_nesting(ground, grants, sealing.seen)
+    found = sealing.namespaces
+    limits = plan_limits(asked, machine, is_counted_alone=_is_counted_alone(machine, sealing))
     root = seal(_sources(ground, grants, asked, sealing), sealing.seen, grants, found, sealing.user)
     root = replace(root, doors=sealing.doors)
     report = Containment(
@@ -64,6 +75,15 @@ def plan_sealed(
     return WallPlan(rules, machine.landlock_abi, True, limits, report, root)
 
 
+def _is_counted_alone(machine: Machine, sealing: Sealing) -> bool:
+    """Whether a limit on the tasks of a user counts those of the run only.
+
+    It has a user of its own, or its namespace is what the kernel counts in: since 5.14, and this
+    ABI of Landlock came with 5.19.
+    """
+    return sealing.user is not None or machine.landlock_abi >= _SINCE_5_19
+
+
 def _sources(ground: Ground, grants: Grants, asked: ResourceLimits, sealing: Sealing) -> Sources:
     home, _, out = ground.writable
     links = dict(ground.system_links)
@@ -73,6 +93,7 @@ def _sources(ground: Ground, grants: Grants, asked: ResourceLimits, sealing: Sea
         workdir_is_writable=ground.workdir_mode != "ro",
         readable=(*readable(ground), *grants.read),
         links=ground.program.links,
+        real_paths=ground.real_paths,
         system=tuple(path for path in ground.system if path in _SYSTEM and path not in links),
         system_links=ground.system_links,
         stub=sealing.stub,
@@ -97,6 +118,7 @@ def _axes(limits: LimitPlan, sealing: Sealing) -> Axes:
 
 def _caveats(ground: Ground, machine: Machine) -> Iterator[str]:
     yield "what the harness writes, it can also run"
+    yield from caveats_of_places(ground)
     if not machine.landlock_abi:
         yield "its own init process is of its own user: it can be looked into"
 

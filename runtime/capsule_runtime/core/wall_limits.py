@@ -57,8 +57,13 @@ class LimitPlan(Struct, frozen=True):
         return "poll" in self.resources.memory + self.resources.processes
 
 
-def plan_limits(asked: ResourceLimits, machine: Machine) -> LimitPlan:
-    """Choose a mechanism for each of *asked*."""
+def plan_limits(
+    asked: ResourceLimits, machine: Machine, *, is_counted_alone: bool = False
+) -> LimitPlan:
+    """Choose a mechanism for each of *asked*.
+
+    *is_counted_alone* says that the kernel counts the tasks of the run's user, and no others of his.
+    """
     cgroups, kind = machine.cgroups, machine.cgroups.kind
     wanted = {"CORE": 0, "NOFILE": asked.files, "FSIZE": asked.disk}
     wanted["CPU"] = int(asked.wall * machine.processors) + _CPU_SECONDS_TO_SPARE
@@ -66,7 +71,9 @@ def plan_limits(asked: ResourceLimits, machine: Machine) -> LimitPlan:
     if not cgroups.memory:
         memory = "rlimit+poll"
         wanted["DATA"] = max(asked.memory, DATA_BYTES_AT_LEAST)
-    if not cgroups.processes:
+    if not cgroups.processes and is_counted_alone:
+        processes, wanted["NPROC"] = "rlimit", asked.processes
+    elif not cgroups.processes:
         # The kernel counts all tasks of the user, so this holds a bomb, not the exact number.
         processes = "poll" if machine.is_root else "rlimit+poll"
         if not machine.is_root:

@@ -14,6 +14,7 @@ _DESCRIPTORS = (0, 1, 2, 3)
 _NOTHING = 0
 _INTERFACES = ("lo",)
 _FILTERED = "2"
+_USER_IDS = 3
 
 
 class WallReport(Struct, frozen=True):
@@ -108,7 +109,8 @@ def _about_cgroups(plan: WallPlan, report: WallReport, cage: str) -> Iterator[st
 def _about_shell(plan: WallPlan, report: WallReport) -> Iterator[str]:
     if plan.seal is None and plan.scope is None:
         return
-    if 0 in report.users:
+    # Group 0 is the usual one of plain users in some containers, and gives no rights by itself.
+    if 0 in report.users[:_USER_IDS]:
         yield "it is root"
     if plan.user is not None and set(report.users) != {plan.user}:
         yield f"users and groups {report.users}, planned {plan.user}"

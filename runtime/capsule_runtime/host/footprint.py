@@ -15,6 +15,7 @@ from stat import S_ISREG
 from capsule_runtime.core.grants import is_beneath
 from capsule_runtime.core.sandbox_plan import Program
 from capsule_runtime.errors import HarnessError
+from capsule_runtime.host.written import leads_through
 
 _DEFAULT_PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 _HOPS_AT_MOST = 40
@@ -63,6 +64,7 @@ def program_of(argv0: str, env: Mapping[str, str], written: Sequence[str] = ()) 
     while waiting:
         path, is_chosen = waiting.pop()
         is_chosen = is_chosen or os.path.dirname(path) in chosen
+        is_chosen = is_chosen and not leads_through(path, written)
         if (path, is_chosen) in seen:
             continue
         seen.add((path, is_chosen))
@@ -85,6 +87,7 @@ def _chosen_folders(env: Mapping[str, str], written: Sequence[str]) -> frozenset
         folder
         for folder in folders
         if not any(is_beneath(os.path.realpath(folder), place) for place in written)
+        and not leads_through(folder, written)
     )
 
 

@@ -4,29 +4,35 @@ from __future__ import annotations
 
 import os
 import stat
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 
-from capsule_runtime.core.sandbox_plan import DEVICES, SHARED, SYSTEM, Ground
+from msgspec.structs import replace
+
+from capsule_runtime.core.grants import is_beneath
+from capsule_runtime.core.sandbox_plan import DEVICES, SHARED, SYSTEM, Ground, readable
 from capsule_runtime.core.scope import ETC
 from capsule_runtime.host.capsule import AGENT_PATH, Capsule, Launch, Places
 from capsule_runtime.host.footprint import program_of, search_prefixes
 from capsule_runtime.host.own_paths import CREDENTIALS
+from capsule_runtime.host.written import leads_through
 
 _REACHED_BY_LINK = ("/etc/resolv.conf", "/etc/hosts", "/etc/localtime")
 _GIT_FILE_BYTES = 4096
 
 
-def ground_of(capsule: Capsule, places: Places, launch: Launch, state: Path) -> Ground:
-    """Return the ground on which *launch* stands."""
+def ground_of(
+    capsule: Capsule, places: Places, launch: Launch, state: Path, granted: Iterable[str] = ()
+) -> Ground:
+    """Return the ground on which *launch* stands; what is *granted* to it, it may write."""
     home, workdir = str(Path.home()), os.path.realpath(places.workdir)
     system = [*SYSTEM, *(os.path.realpath(link) for link in _REACHED_BY_LINK)]
     program = launch.launcher or launch.argv[0]  # the caller chose that one
-    written = (workdir, os.path.realpath(places.original), str(capsule.folder))
+    written = (workdir, os.path.realpath(places.original), str(capsule.folder), *granted)
     made_of, found_on = (
         program_of(program, launch.env, written),
-        tuple(_search_path(launch.env)),
+        tuple(_search_path(launch.env, written)),
     )
     needed = (
         workdir,
@@ -39,18 +45,18 @@ def ground_of(capsule: Capsule, places: Places, launch: Launch, state: Path) -> 
         *made_of.files,
         *made_of.prefixes,
     )
-    return Ground(
+    ground = Ground(
         capsule=str(capsule.folder),
         workdir=workdir,
         workdir_mode=places.workdir_mode,
-        writable=tuple(map(str, (places.home, places.tmp, places.out))),
+        writable=tuple(map(os.path.realpath, (places.home, places.tmp, places.out))),
         agent=str(AGENT_PATH),
         program=made_of,
         search_path=found_on,
         system=tuple(filter(os.path.exists, system)),
         system_links=tuple((path, os.readlink(path)) for path in SYSTEM if os.path.islink(path)),
         devices=tuple(filter(os.path.exists, (f"/dev/{name}" for name in DEVICES))),
-        shared=tuple(filter(os.path.isdir, SHARED)),
+        shared=tuple(map(os.path.realpath, filter(os.path.isdir, SHARED))),
         git=tuple(git_folders(Path(os.path.realpath(places.original)))),
         caller_home=os.path.realpath(home),
         state=os.path.realpath(state),
@@ -59,6 +65,17 @@ def ground_of(capsule: Capsule, places: Places, launch: Launch, state: Path) -> 
         closed=tuple(closed_above(map(str, needed))),
         foreign_workdir=places.workdir_mode == "rw" and os.stat(workdir).st_uid != os.geteuid(),
     )
+    return replace(ground, real_paths=tuple(_real_paths(readable(ground), written)))
+
+
+def _real_paths(paths: Iterable[str], written: Sequence[str]) -> Iterator[tuple[str, str]]:
+    """Yield those of *paths* that have a link on the way, and what they lead to.
+
+    What a harness may have written is taken as it is called: a link in it is followed by nobody.
+    """
+    for path in paths:
+        if (real := os.path.realpath(path)) != path and not leads_through(path, written):
+            yield path, real
 
 
 def closed_above(paths: Iterable[str]) -> Iterator[str]:
@@ -71,11 +88,16 @@ def closed_above(paths: Iterable[str]) -> Iterator[str]:
                 yield folder
 
 
-def _search_path(env: Mapping[str, str]) -> Iterator[str]:
-    """Yield the folders of the search path, and the installations they belong to."""
+def _search_path(env: Mapping[str, str], written: Sequence[str]) -> Iterator[str]:
+    """Yield the folders of the search path, and the installations they belong to.
+
+    A link in one of the *written* folders must not open what lies elsewhere.
+    """
     for folder in env.get("PATH", "").split(os.pathsep):
         if os.path.isabs(folder) and os.path.isdir(folder):
-            yield from search_prefixes(os.path.realpath(folder))
+            real = os.path.realpath(folder)
+            if any(is_beneath(real, one) for one in written) or not leads_through(folder, written):
+                yield from search_prefixes(real)
 
 
 def git_folders(workdir: Path) -> Iterator[str]:

@@ -8,6 +8,7 @@ without a word: the program runs.
 from __future__ import annotations
 
 import marshal
+import os
 import socket
 import struct
 from dataclasses import dataclass
@@ -78,7 +79,11 @@ class Handshake:
                 return Here(_pid(beside), None)
             case ("here", dict(report)):
                 pid, handed = _pid(beside), _handed(beside)
-                return Here(pid, read_report(report, _cgroups_of(pid)), handed)
+                if (cgroups := _cgroups_of(pid)) is None:
+                    for descriptor in handed:
+                        os.close(descriptor)
+                    return None
+                return Here(pid, read_report(report, cgroups), handed)
             case ("failed", int(number), str(step)):
                 return Refusal(number, step)
             case ():
@@ -103,7 +108,13 @@ def _handed(beside: dict[int, bytes]) -> tuple[int, ...]:
     return tuple(memoryview(beside.get(socket.SCM_RIGHTS, b"")).cast("i"))
 
 
-def _cgroups_of(pid: int) -> list[str]:
-    """Return in which cgroups *pid* is: seen from outside, for it may have a view of its own."""
-    lines = Path(f"/proc/{pid}/cgroup").read_text(encoding="utf-8").splitlines()
+def _cgroups_of(pid: int) -> list[str] | None:
+    """Return in which cgroups *pid* is; None if it was killed meanwhile.
+
+    They are seen from outside, for it may have a view of its own.
+    """
+    try:
+        lines = Path(f"/proc/{pid}/cgroup").read_text(encoding="utf-8").splitlines()
+    except (FileNotFoundError, ProcessLookupError):
+        return None
     return [line.split(":", 2)[2] for line in lines]

@@ -7,6 +7,7 @@ and scopes: a second one on top would take the right to rename from one folder t
 from __future__ import annotations
 
 import ctypes
+import errno
 import os
 import stat
 import struct
@@ -18,6 +19,8 @@ if TYPE_CHECKING:
 CREATE_RULESET, ADD_RULE, RESTRICT_SELF = 444, 445, 446
 _ASK_VERSION, _ASK_ERRATA = 1, 2
 _PATH_BENEATH = 1
+OPENAT2 = 437
+_AT_FDCWD, _NO_SYMLINKS = -100, 0x04
 
 EXECUTE, WRITE_FILE, READ_FILE, READ_DIR, REMOVE_DIR, REMOVE_FILE = (1 << bit for bit in range(6))
 MAKE_CHAR, MAKE_DIR, MAKE_REG, MAKE_SOCK, MAKE_FIFO, MAKE_BLOCK = (1 << bit for bit in range(6, 12))
@@ -82,15 +85,26 @@ def restrict(rules: Iterable[tuple[bytes, str]]) -> tuple[int, int]:
     )
     count = 0
     for path, kind in rules:
-        _add(ruleset, path, RIGHTS[kind] & handled)
+        _add(ruleset, _open(path, kind), RIGHTS[kind] & handled)
         count += 1
     _checked(_syscall(RESTRICT_SELF, ruleset, ctypes.c_uint32(0)), "restrict")
     os.close(ruleset)
     return abi, count
 
 
-def _add(ruleset: int, path: bytes, rights: int) -> None:
-    place = os.open(path, os.O_PATH | os.O_CLOEXEC)
+def _open(path: bytes, kind: str) -> int:
+    """Return a descriptor of *path*. Nobody must have put a link where something may be written."""
+    flags = os.O_PATH | os.O_CLOEXEC
+    if kind != "write":
+        return os.open(path, flags)
+    how = struct.pack("QQQ", flags, 0, _NO_SYMLINKS)
+    place: int = _syscall(OPENAT2, _AT_FDCWD, path, how, ctypes.c_size_t(len(how)))
+    if place < 0 and ctypes.get_errno() == errno.ENOSYS:
+        return os.open(path, flags)  # Filtered, so in a root of our own, where nobody else writes.
+    return _checked(place, f"open {os.fsdecode(path)}")
+
+
+def _add(ruleset: int, place: int, rights: int) -> None:
     try:
         if not stat.S_ISDIR(os.fstat(place).st_mode):
             rights &= _OF_A_FILE

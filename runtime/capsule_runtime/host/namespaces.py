@@ -8,13 +8,14 @@ import stat
 import subprocess
 import sys
 import tempfile
+from contextlib import suppress
 from functools import cache
 from hashlib import sha256
 from pathlib import Path
 
 import msgspec
 
-from capsule_runtime.core.namespaces import Namespaces, Variant
+from capsule_runtime.core.namespaces import SETTINGS, Namespaces, Variant, fix_for
 from capsule_runtime.core.seal import namespace_words
 from capsule_runtime.core.versions import find_version, is_within
 from capsule_runtime.host.kept_file import keep, read_kept
@@ -32,9 +33,7 @@ _TRIAL_FOLDER = 10
 """The descriptor by which the trial's command finds a folder."""
 TRIAL_USER = "2000065535"
 _INSTALL = "Install bubblewrap: apt-get install bubblewrap."
-_ALLOW = (
-    "Allow user namespaces, or run as root with CAP_SYS_ADMIN: `capsule doctor` says what holds."
-)
+_REPLACE = "Put a bubblewrap there that root owns, nobody else can write, and is not setuid."
 
 
 @cache
@@ -44,7 +43,9 @@ def find_namespaces(state: Path | None = None) -> Namespaces:
     fix = _INSTALL
     for path in CANDIDATES:
         if (trouble := _why_not_trusted(path)) is not None:
-            troubles += [trouble] if os.path.lexists(path) else []
+            if os.path.lexists(path):
+                troubles.append(trouble)
+                fix = _REPLACE
             continue
         found = _find_kept(path, state)
         if found.variant:
@@ -65,6 +66,9 @@ def _why_not_trusted(path: str) -> str | None:
         return f"{path} runs as another user (setuid), which has let harnesses out before"
     if found.st_uid not in (0, os.geteuid()) or found.st_mode & 0o022:
         return f"{path} can be changed by others"
+    folder = os.stat(os.path.dirname(path))
+    if folder.st_mode & stat.S_IWOTH and not folder.st_mode & stat.S_ISVTX:
+        return f"{path} can be replaced by others"
     return None
 
 
@@ -72,7 +76,7 @@ def _find_kept(path: str, state: Path | None) -> Namespaces:
     digest = sha256(Path(path).read_bytes()).hexdigest()
     kept = None
     if state is not None:
-        key = sha256(f"{boot_id()} {os.geteuid()} {path} {digest}".encode()).hexdigest()
+        key = sha256(f"{boot_id()} {_standing()} {path} {digest}".encode()).hexdigest()
         kept = state / "cache" / "namespaces" / key
         if (data := read_kept(kept)) is not None:
             try:
@@ -83,6 +87,14 @@ def _find_kept(path: str, state: Path | None) -> Namespaces:
     if kept is not None and found.variant:
         keep(kept, msgspec.json.encode(found))
     return found
+
+
+def _standing() -> str:
+    """Return what decides, beside the file, whether this process can do it: it may not for another."""
+    spaces = (os.stat(f"/proc/self/ns/{name}").st_ino for name in ("user", "mnt", "pid"))
+    words = ("CapEff", "CapBnd", "NoNewPrivs", "Seccomp")
+    lines = Path("/proc/self/status").read_text(encoding="utf-8", errors="replace").splitlines()
+    return f"{os.geteuid()} {[*spaces]} {[line for line in lines if line.startswith(words)]}"
 
 
 def _try(path: str, digest: str) -> Namespaces:
@@ -103,7 +115,16 @@ def _try(path: str, digest: str) -> Namespaces:
         told = said([*trial, *_command(found)])
     if told != "ok\n":
         why = told.strip().rpartition("\n")[2] or "it says nothing"
-        return Namespaces(why=f"{path} cannot compose a root here: {why}", fix=_ALLOW)
+        fix = fix_for(why, _settings(), is_root=is_root)
+        return Namespaces(why=f"{path} cannot compose a root here: {why}", fix=fix)
+    return found
+
+
+def _settings() -> dict[str, str]:
+    found: dict[str, str] = {}
+    for name in SETTINGS:
+        with suppress(OSError):
+            found[name] = Path("/proc/sys", name).read_text(encoding="ascii").strip()
     return found
 
 

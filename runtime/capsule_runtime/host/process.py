@@ -21,6 +21,7 @@ from capsule_runtime.errors import HarnessError, HostError
 from capsule_runtime.host.finishing import finish
 from capsule_runtime.host.handshake import Handshake, Here, Refusal, open_talk
 from capsule_runtime.host.leftovers import new_cage_name
+from capsule_runtime.host.sealing import CANNOT_SHIFT
 from capsule_runtime.host.spawn import Spawn
 from capsule_runtime.host.tree import BURIAL_SECONDS, Burial, Exit, Tree
 from capsule_runtime.host.warden_process import WardenProcess, Words
@@ -32,6 +33,11 @@ START_SECONDS = 30.0
 
 _STARTS_AT_ONCE = 32
 _ANSWER_BYTES = 4096
+_ITS_WORDS = "Its words are in the stderr.log of the run."
+_OWN_IT = (
+    "No file system there can show its files as another user's, or one that is mounted beneath it."
+    " Run as the folder's owner instead of as root, or have the folder on ext4, xfs, btrfs or tmpfs."
+)
 # These are the machine's fault, though it is `execve` that reports them.
 _MACHINE_ERRNOS = {errno.ENOMEM, errno.EAGAIN, errno.EMFILE, errno.ENFILE, errno.EIO}
 
@@ -158,7 +164,8 @@ class Warden:
                 return HostError("E-HOST-030", f"cannot put up the walls: {step[7:]}")
             case step if step.startswith("seal: "):
                 what = f"the root of the run cannot be made: {step[6:]}"
-                return HostError("E-HOST-034", what, "Its words are in the stderr.log of the run.")
+                hint = _OWN_IT if CANNOT_SHIFT in step else _ITS_WORDS
+                return HostError("E-HOST-034", what, hint)
             case step if step.startswith("stub: "):
                 return HostError("E-HOST-034", f"the walls inside cannot be put up: {step[6:]}")
             case "cgroup":

@@ -21,16 +21,19 @@ else:
 
 Shift = tuple[int, tuple[bytes, ...], tuple[bytes, ...]]
 Sealing = tuple[tuple[tuple[int, bytes], ...], tuple[tuple[int, bytes], ...], "Shift | None"]
-"""Folders and data, each with the number of the descriptor it is to have, and what is shifted."""
+"""Places and data, each with the number of the descriptor it is to have, and what is shifted."""
 
 SYS_OPEN_TREE, SYS_MOVE_MOUNT, SYS_OPENAT2, SYS_MOUNT_SETATTR = 428, 429, 437, 442
 """The same on every architecture."""
 RESOLVE_NO_MAGICLINKS, RESOLVE_NO_SYMLINKS = 0x02, 0x04
-AT_FDCWD, AT_EMPTY_PATH = -100, 0x1000
+AT_FDCWD, AT_EMPTY_PATH, AT_RECURSIVE = -100, 0x1000, 0x8000
 OPEN_TREE_CLONE, MOVE_FROM_DESCRIPTOR, MOVE_TO_DESCRIPTOR = 1, 0x04, 0x40
 CLONE_NEWNS, CLONE_NEWUSER = 0x20000, 0x10000000
 MS_REC_PRIVATE = 0x4000 | 0x40000
 MOUNT_ATTR_IDMAP = 0x100000
+CANNOT_SHIFT = "cannot show as the run's own:"
+"""Before the path, where a file system can not. The supervisor knows what helps."""
+_NUMBERS = 2**32 - 1
 
 _libc = ctypes.CDLL(None, use_errno=True)
 
@@ -39,30 +42,27 @@ def prepare(sealing: Sealing) -> None:
     """Open what bubblewrap binds and reads, at the numbers that it was told.
 
     Raises:
-        OSError: a folder is not there, or has become a link; the system refuses.
+        OSError: a place is not there, or has become a link; the system refuses.
     """
-    folders, data, shift = sealing
+    places, data, shift = sealing
     if shift is not None:
         _shift_owners(*shift)
-    for number, path in folders:
-        _place(open_folder(path), number)
+    for number, path in places:
+        _place(open_place(path), number)
     for number, content in data:
         _place(_memory_file(content), number)
     os.umask(0o022)
     os.chdir("/")
 
 
-def open_folder(path: bytes) -> int:
-    """Return a descriptor of the folder *path*, which has no link in it.
+def open_place(path: bytes) -> int:
+    """Return a descriptor of the file or folder *path*, which has no link in it.
 
     Raises:
-        OSError: it is not there, or is none.
+        OSError: it is not there, or there is a link.
     """
     how = struct.pack(
-        "QQQ",
-        os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC,
-        0,
-        RESOLVE_NO_SYMLINKS | RESOLVE_NO_MAGICLINKS,
+        "QQQ", os.O_PATH | os.O_CLOEXEC, 0, RESOLVE_NO_SYMLINKS | RESOLVE_NO_MAGICLINKS
     )
     return _checked(
         _libc.syscall(SYS_OPENAT2, AT_FDCWD, path, how, ctypes.c_size_t(len(how))),
@@ -90,36 +90,43 @@ def _shift_owners(user: int, written: tuple[bytes, ...], read: tuple[bytes, ...]
     _checked(_libc.unshare(CLONE_NEWNS), "unshare")
     _checked(_libc.mount(None, b"/", None, MS_REC_PRIVATE, None), "private mounts")
     namespaces: dict[tuple[int, int], int] = {}
-    for path in written:
-        _shift_owner(open_folder(path), user, namespaces)
-    for path in read:
+    shown: list[bytes] = []
+    for path in sorted({*written, *read}):
+        if any(path.startswith(one + b"/") for one in shown):
+            continue  # It is shown with the folder in which it lies, and none is shown twice.
         try:
-            _shift_owner(os.open(path, os.O_PATH | os.O_CLOEXEC), user, namespaces)
+            _shift_owner(path, user, namespaces)
         except OSError:
+            if path in written:
+                raise
             continue  # Then its modes say whether the run can read it.
+        shown.append(path)
     for namespace in namespaces.values():
         os.close(namespace)
 
 
-def _shift_owner(place: int, user: int, namespaces: dict[tuple[int, int], int]) -> None:
+def _shift_owner(path: bytes, user: int, namespaces: dict[tuple[int, int], int]) -> None:
+    place = open_place(path)
     try:
         found = os.stat(place)
         owner = (found.st_uid, found.st_gid)
         if owner not in namespaces:
             namespaces[owner] = _namespace(owner, user)
-        _mount_shifted(place, namespaces[owner])
+        _mount_shifted(place, path, namespaces[owner])
     finally:
         os.close(place)
 
 
-def _mount_shifted(place: int, namespace: int) -> None:
-    flags = OPEN_TREE_CLONE | AT_EMPTY_PATH | os.O_CLOEXEC
+def _mount_shifted(place: int, path: bytes, namespace: int) -> None:
+    # With what is mounted beneath it: else the run would find empty folders there, and believe them.
+    flags = OPEN_TREE_CLONE | AT_EMPTY_PATH | AT_RECURSIVE | os.O_CLOEXEC
     tree = _checked(_libc.syscall(SYS_OPEN_TREE, place, b"", flags), "open_tree")
     try:
         attributes = struct.pack("QQQQ", MOUNT_ATTR_IDMAP, 0, 0, namespace)
         size = ctypes.c_size_t(len(attributes))
-        done = _libc.syscall(SYS_MOUNT_SETATTR, tree, b"", AT_EMPTY_PATH, attributes, size)
-        _checked(done, "shift owners")
+        deep = AT_EMPTY_PATH | AT_RECURSIVE
+        done = _libc.syscall(SYS_MOUNT_SETATTR, tree, b"", deep, attributes, size)
+        _checked(done, f"{CANNOT_SHIFT} {os.fsdecode(path)}")
         both = MOVE_FROM_DESCRIPTOR | MOVE_TO_DESCRIPTOR
         _checked(_libc.syscall(SYS_MOVE_MOUNT, tree, b"", place, b"", both), "move_mount")
     finally:
@@ -142,14 +149,35 @@ def _namespace(owner: tuple[int, int], user: int) -> int:
         if not os.read(ready, 1):
             raise OSError(0, "no user namespace can be had")
         for name, id in (("uid_map", owner[0]), ("gid_map", owner[1])):
-            map = os.open(f"/proc/{child}/{name}", os.O_WRONLY | os.O_CLOEXEC)
-            os.write(map, b"%d %d 1" % (id, user))
-            os.close(map)
+            _write_map(f"/proc/{child}/{name}", id, user)
         return os.open(f"/proc/{child}/ns/user", os.O_RDONLY | os.O_CLOEXEC)
     finally:
         os.close(ready)
         os.kill(child, signal.SIGKILL)
         os.waitpid(child, 0)
+
+
+def _write_map(path: str, owner: int, user: int) -> None:
+    """Have files of *owner* be those of *user*, and all others stay whose they are.
+
+    Nothing could be written in a folder whose owner or group were nobody.
+    """
+    map = os.open(path, os.O_WRONLY | os.O_CLOEXEC)
+    try:
+        os.write(map, b"".join(b"%d %d %d\n" % one for one in _ranges(owner, user)))
+    except OSError:
+        os.write(map, b"%d %d 1" % (owner, user))  # Not all numbers are ours to give.
+    finally:
+        os.close(map)
+
+
+def _ranges(owner: int, user: int) -> list[tuple[int, int, int]]:
+    low, high = sorted((owner, user))
+    between = ((0, low), (low + 1, high), (high + 1, _NUMBERS))
+    return [
+        (owner, user, 1),
+        *((first, first, end - first) for first, end in between if first < end),
+    ]
 
 
 def _checked(result: int, what: str) -> int:

@@ -55,8 +55,8 @@ def _walls(plan: WallPlan) -> Walls:
 
 
 def _sealing(seal: Seal, launch: bytes) -> Sealing:
-    folders = tuple((number, os.fsencode(path)) for number, path in seal.folders)
-    return folders, ((SPEC, launch), *seal.data), _shift(seal.shift)
+    places = tuple((number, os.fsencode(path)) for number, path in seal.places)
+    return places, ((SPEC, launch), *seal.data), _shift(seal.shift)
 
 
 def _shift(shift: Shift | None) -> tuple[int, Paths, Paths] | None:
