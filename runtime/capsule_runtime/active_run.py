@@ -18,6 +18,7 @@ from capsule_runtime.errors import StoreError
 from capsule_runtime.frames import Frame
 from capsule_runtime.host.clock import new_id
 from capsule_runtime.host.run_log import RunLog
+from capsule_runtime.host.waiting import Once
 from capsule_runtime.logs import Logs
 from capsule_runtime.messages import Refused
 from capsule_runtime.shelters import Work
@@ -46,7 +47,7 @@ class ActiveRun:
         self._attempt = attempt
         self._shelter = shelter
         self._out = out
-        self._ended = anyio.Event()
+        self._ended = Once()
         self._failures: list[StoreError] = []
 
     def follow(self, after: int = 0) -> AsyncIterator[Row]:

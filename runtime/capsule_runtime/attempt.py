@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable
 from functools import partial
 from signal import SIGKILL
+from typing import TYPE_CHECKING
 
 import anyio
 import anyio.abc
@@ -25,7 +26,6 @@ from capsule_runtime.core.states import State
 from capsule_runtime.core.units import show_size
 from capsule_runtime.deadline_watch import DeadlineWatch
 from capsule_runtime.deciding import Decider
-from capsule_runtime.doorkeeping import Doorkeeper
 from capsule_runtime.errors import HarnessError, HostError
 from capsule_runtime.guarded import GuardedDriver
 from capsule_runtime.host.capsule import Launch
@@ -35,10 +35,14 @@ from capsule_runtime.host.resource_watch import RunResources
 from capsule_runtime.host.run_log import RunLog
 from capsule_runtime.host.shared import Host
 from capsule_runtime.host.stdio import WIDE_PIPE_BYTES, StderrLog, Stdio, open_stdio
+from capsule_runtime.host.waiting import Once
 from capsule_runtime.launching import Launching
 from capsule_runtime.listening import Listener
 from capsule_runtime.messages import Exit, Refused
 from capsule_runtime.working import Make, Working
+
+if TYPE_CHECKING:
+    from capsule_runtime.doorkeeping import Doorkeeper
 
 DRAIN_SECONDS = 10.0
 """How long output may go on once no process of the run is left to write any."""
@@ -72,7 +76,7 @@ class Attempt:
         self._resources: RunResources | None = None
         self._doorkeeper: Doorkeeper | None = None
         self._places: tuple[str, ...] = ()
-        self._begun = anyio.Event()
+        self._begun = Once()
 
     async def carry_out(self) -> None:
         """Launch, follow to the end, and write the one final status. Called once.
@@ -183,6 +187,8 @@ class Attempt:
     def _doors(self, walls: WallPlan, tree: Tree) -> Doorkeeper | None:
         if not tree.handed:
             return None
+        from capsule_runtime.doorkeeping import Doorkeeper  # what serves doors is a tenth of us
+
         try:
             return Doorkeeper(self._host, self._run, self._decider, walls, tree.handed)
         except OSError as exc:
@@ -231,9 +237,7 @@ class Attempt:
                 self._host.resources.drop(self._resources)
         return burial
 
-    def _read_outputs(
-        self, tasks: anyio.abc.TaskGroup, stdio: Stdio, log: StderrLog
-    ) -> anyio.Event:
+    def _read_outputs(self, tasks: anyio.abc.TaskGroup, stdio: Stdio, log: StderrLog) -> Once:
         """Begin to read both outputs, and return what is set at the end of both."""
         listener = Listener(
             self._run,

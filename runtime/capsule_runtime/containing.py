@@ -26,7 +26,6 @@ from capsule_runtime.host.capsule import Capsule, Launch, Places
 from capsule_runtime.host.ground import ground_of
 from capsule_runtime.host.machine import find_machine
 from capsule_runtime.host.run_users import run_users
-from capsule_runtime.host.scoping import find_scopes
 from capsule_runtime.host.stub_files import stub_files
 
 PORTS_FROM = 1024
@@ -121,6 +120,8 @@ def shell_of(standing: Standing, state: Path) -> Shell:
         return Shell(SEALED, sealing_with(found))
     if standing.floor == SEALED:
         raise _refusal(SEALED, found.why, found.fix)
+    from capsule_runtime.host.scoping import find_scopes  # it tries a broker: most have no need
+
     scopes = find_scopes(state)
     if not scopes.why:
         return Shell(SCOPED, scoping=scopes.scoping())

@@ -20,13 +20,13 @@ from capsule_runtime.core.scoped_walls import SCOPED
 from capsule_runtime.core.sealed_walls import SEALED
 from capsule_runtime.core.wall_limits import ResourceLimits, plan_limits
 from capsule_runtime.errors import HostError
-from capsule_runtime.host import trials
 from capsule_runtime.host.leftovers import boot_id, new_cage_name
 from capsule_runtime.host.machine import find_machine
 from capsule_runtime.host.namespaces import find_namespaces
 from capsule_runtime.host.scoping import Scopes, find_scopes
 
 _SECONDS = 60
+_TRIALS = str(Path(__file__).parent / "host" / "trials.py")
 _SMALL = ResourceLimits(memory=64 * 1024**2, processes=8, files=64, disk=2**30, wall=60)
 
 
@@ -80,7 +80,7 @@ def _missing(machine: Machine, tier: Tier) -> tuple[Missing, ...]:
 def _try_all(machine: Machine) -> dict[str, tuple[str, str]]:
     groups = json.dumps(_cages(machine))
     with tempfile.TemporaryDirectory(prefix="capsule-doctor-") as folder:
-        command = [sys.executable, "-I", "-S", trials.__file__, folder, groups]
+        command = [sys.executable, "-I", "-S", _TRIALS, folder, groups]
         try:
             done = subprocess.run(
                 command, capture_output=True, timeout=_SECONDS, check=True, cwd=Path("/")

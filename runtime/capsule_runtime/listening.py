@@ -22,6 +22,7 @@ from capsule_runtime.events import Event, Request, Terminal
 from capsule_runtime.guarded import BESIDE_EVENTS, GuardedDriver
 from capsule_runtime.host.clock import Clock
 from capsule_runtime.host.stdio import Output, StderrLog, Stdio
+from capsule_runtime.host.waiting import Once
 from capsule_runtime.messages import Remember, Send
 
 _REMEMBERED_BYTES = 64 * 1024
@@ -69,14 +70,14 @@ class Listener:
         stdio: Stdio,
         log: StderrLog,
         closed: Callable[[], None],
-    ) -> anyio.Event:
+    ) -> Once:
         """Read both outputs as *tasks*; *closed* is called at the end of stdout.
 
         Returns:
             What is set at the end of both.
         """
         reading = 2
-        drained = anyio.Event()
+        drained = Once()
 
         def ended() -> None:
             nonlocal reading

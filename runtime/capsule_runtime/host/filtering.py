@@ -19,7 +19,6 @@ import msgspec
 from capsule_runtime.core.filtering import Filtering
 from capsule_runtime.core.mediation import Endpoint
 from capsule_runtime.core.seccomp import build_filter, build_notify_filter
-from capsule_runtime.host import filter_trials
 from capsule_runtime.host.broker import Broker, Granted
 from capsule_runtime.host.caller import may_read_everything
 from capsule_runtime.host.metadata import Identity, acting_as
@@ -27,6 +26,9 @@ from capsule_runtime.host.metadata import Identity, acting_as
 _SECONDS = 20
 _MILLISECONDS = 100
 _PORT = 1
+_TRIALS = str(Path(__file__).with_name("filter_trials.py"))
+_GREETING = b"here"
+"""What the trials expect of whom they reach."""
 
 
 @cache
@@ -69,7 +71,7 @@ def _try_all(
     with ours, theirs:
         number, uid = str(theirs.fileno()), str(identity.uid if identity else -1)
         encoded = [base64.b64encode(program).decode() for program in programs]
-        command = [sys.executable, "-I", "-S", filter_trials.__file__, number, uid]
+        command = [sys.executable, "-I", "-S", _TRIALS, number, uid]
         with subprocess.Popen(
             [*command, *encoded, str(file), str(_PORT)],
             stdin=subprocess.DEVNULL,
@@ -128,5 +130,5 @@ def _greet() -> socket.socket:
     """Dial somebody who says what only he can say."""
     ours, theirs = socket.socketpair()
     with theirs:
-        theirs.send(filter_trials.GREETING)
+        theirs.send(_GREETING)
     return ours

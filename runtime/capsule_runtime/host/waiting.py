@@ -11,6 +11,8 @@ import sys
 from contextlib import suppress
 from typing import TYPE_CHECKING, Protocol
 
+import anyio
+
 if TYPE_CHECKING:
     import asyncio
 
@@ -69,3 +71,29 @@ def waiting() -> Waiting:
     import asyncio
 
     return _WaitingOnAsyncio(asyncio.get_running_loop())
+
+
+class Once:
+    """Something that happens once. Only who waits for it costs an event, which is 760 bytes."""
+
+    __slots__ = ("_event", "_has_happened")
+
+    def __init__(self) -> None:
+        self._has_happened = False
+        self._event: anyio.Event | None = None
+
+    def set(self) -> None:
+        """Say that it has happened. A second time changes nothing."""
+        self._has_happened = True
+        if self._event is not None:
+            self._event.set()
+
+    def is_set(self) -> bool:
+        """Tell whether it has happened."""
+        return self._has_happened
+
+    async def wait(self) -> None:
+        """Wait until it has happened."""
+        if not self._has_happened:
+            self._event = self._event or anyio.Event()
+            await self._event.wait()
