@@ -19,7 +19,7 @@ from capsule_runtime.core.sealed_walls import SEALED, Sealing, plan_sealed
 from capsule_runtime.core.seccomp import build_filter
 from capsule_runtime.core.seen_places import seen_places
 from capsule_runtime.core.wall_limits import ResourceLimits
-from capsule_runtime.errors import ContainmentError, HostError
+from capsule_runtime.errors import ContainmentError, HostError, UsageError
 from capsule_runtime.granting import Standing
 from capsule_runtime.host import namespaces
 from capsule_runtime.host.capsule import Capsule, Launch, Places
@@ -28,6 +28,9 @@ from capsule_runtime.host.machine import find_machine
 from capsule_runtime.host.run_users import run_users
 from capsule_runtime.host.scoping import find_scopes
 from capsule_runtime.host.stub_files import stub_files
+
+PORTS_FROM = 1024
+"""Below it, only who has the right to may listen; a harness has none."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,7 +73,18 @@ class Shell:
         return self._with(user=user)
 
     def with_doors(self, doors: DoorPlan) -> Shell:
-        """Return the same with the ways out that *doors* are; without a seal there are others."""
+        """Return the same with the ways out that *doors* are; an advisory run has all.
+
+        Raises:
+            UsageError: E-USE-052, a sealed run cannot listen at that port.
+        """
+        port = doors.ports.get("upstream", PORTS_FROM)
+        if self.sealing is not None and port < PORTS_FROM:
+            raise UsageError(
+                "E-USE-052",
+                f"the upstream {doors.upstream} is at port {port}, and no run listens below {PORTS_FROM}",
+                "Name a port from 1024 on, and have it lead there.",
+            )
         return self._with(doors=doors)
 
     def _with(self, **changes: DoorPlan | int) -> Shell:

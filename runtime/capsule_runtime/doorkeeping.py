@@ -52,13 +52,16 @@ class Doorkeeper:
         self._listeners: dict[Door, socket] = {}
         self._broker: Broker | None = None
         self._plan = DoorPlan()
-        if walls.seal is not None:
-            self._plan = walls.seal.doors
-            for door, descriptor in zip(self._plan.ports, handed, strict=True):
-                self._listen(door, socket(fileno=descriptor))
-        elif walls.scope is not None:
-            self._plan = walls.scope.doors
-            self._mediate(walls.scope, *handed)
+        with ExitStack() as cleanup_on_fail:
+            cleanup_on_fail.callback(self._open.close)
+            if walls.seal is not None:
+                self._plan = walls.seal.doors
+                for door, descriptor in zip(self._plan.ports, handed, strict=True):
+                    self._listen(door, socket(fileno=descriptor))
+            elif walls.scope is not None:
+                self._plan = walls.scope.doors
+                self._mediate(walls.scope, *handed)
+            cleanup_on_fail.pop_all()
 
     def close(self) -> None:
         """Close every door. A second call does nothing."""

@@ -139,8 +139,8 @@ def asked_in(granted: Iterable[str]) -> Capabilities:
     return msgspec.convert(msgspec.to_builtins(grants_of(items)), Capabilities)
 
 
-def on_permission(of_capsule: Wish | None, of_run: Wish | None) -> Policy:
-    """Return what a harness is told when it asks whether it may use a tool.
+def on_permission(of_capsule: Wish | None, of_run: Wish | None) -> Policy | None:
+    """Return what was said of what a harness is told when it asks; None if nothing was.
 
     Raises:
         ContainmentError: E-CAP-005, somebody is to be asked.

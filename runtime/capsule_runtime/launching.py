@@ -11,7 +11,7 @@ from capsule_runtime.driver import Driver
 from capsule_runtime.host.capsule import Launch, Places
 from capsule_runtime.host.homes import check_names, write_files
 from capsule_runtime.host.state import make_places
-from capsule_runtime.host.workplace import Workplace
+from capsule_runtime.host.workroom import Workroom
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,7 +23,7 @@ class Launching:
     driver: Driver
     limits: Limits
     started: Callable[[int, str, str], AttemptStarted]
-    workplace: Workplace
+    workroom: Workroom
     notes: tuple[str, ...] = ()
     """What a person should know of the launch."""
 

@@ -27,10 +27,10 @@ from capsule_runtime.host.run_log import RunLog
 from capsule_runtime.host.state import doorbell, warden_door, warden_key, warden_lock
 from capsule_runtime.host.store import Store
 from capsule_runtime.host.store_errors import DAMAGED, FENCE_LOST
-from capsule_runtime.host.workplace import empty_trash, has_trash
+from capsule_runtime.host.workroom import empty_trash, has_trash
 from capsule_runtime.logs import Logs
 from capsule_runtime.pricing import PriceBook
-from capsule_runtime.working import left_behind, workplace_of
+from capsule_runtime.working import left_behind, workroom_of
 
 BURIAL_SECONDS = 15.0
 """How long a dead owner's warden may take to bury what it had started."""
@@ -136,7 +136,7 @@ async def _look_at_work(
     """Return what there is to write of what the run changed in its work directory."""
     if record.created is None:
         return ()
-    found = await left_behind(workplace_of(record.created, folder))
+    found = await left_behind(workroom_of(record.created, folder))
     if isinstance(found, str):
         return state.note(found, moment)
     if found is None or found == WorkChanges() or record.changes is not None:

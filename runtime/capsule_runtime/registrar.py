@@ -107,6 +107,7 @@ class Registrar:
         return self.host.day.ceilings if self.host.day else NO_DAY
 
     async def _granted(self, draft: Draft) -> Ready:
-        if draft.asks:  # its whole folder is read: not where the other runs are waited for
+        # Its whole folder may be read, and this machine be looked at: not where runs are waited for.
+        if draft.asks or draft.request.containment != "advisory":
             return await anyio.to_thread.run_sync(grant, draft, self.store.state)
         return grant(draft, self.store.state)

@@ -14,6 +14,7 @@ from capsule_runtime.core.doors import DoorPlan
 from capsule_runtime.core.env_names import check_names
 from capsule_runtime.core.grants import Capabilities, Grants, Policy, Wish
 from capsule_runtime.core.model_names import check_model
+from capsule_runtime.core.permissions import usual_policy
 from capsule_runtime.core.terms import NO_CEILINGS, Terms, terms_of
 from capsule_runtime.core.work import WorkdirMode
 from capsule_runtime.errors import UsageError
@@ -122,12 +123,17 @@ class Ready:
     terms: Terms
     workdir_mode: WorkdirMode
     standing: Standing
-    on_permission: Policy
-    """What the harness is told when it asks whether it may use a tool."""
+    policy: Policy | None
+    """What was said of what the harness is told when it asks whether it may use a tool."""
     installed: Installed | None = None
     """The harness as it is here, where its version matters."""
     shell: Shell = ADVISORY
     """How it is contained."""
+
+    @property
+    def on_permission(self) -> Policy:
+        """Return what the harness is told when it asks whether it may use a tool."""
+        return self.policy or usual_policy(self.shell.tier)
 
     @property
     def notes(self) -> tuple[str, ...]:

@@ -45,7 +45,7 @@ from capsule_runtime.host.resource_watch import ResourceWatch
 from capsule_runtime.host.shared import Host
 from capsule_runtime.host.state import default_state, doorbell, places_of, warden_door, warden_lock
 from capsule_runtime.host.store import open_store
-from capsule_runtime.host.workplace import Workplace
+from capsule_runtime.host.workroom import Workroom
 from capsule_runtime.known_runs import KnownRuns
 from capsule_runtime.launching import Launching
 from capsule_runtime.logs import Logger, Logs
@@ -164,7 +164,7 @@ class Supervisor:
             ready.capsule.driver,
             Limits.of(ready.limits),
             partial(attempt_started, self.id, ready, launch, session),
-            Workplace(
+            Workroom(
                 ready.workdir_mode,
                 ready.workdir,
                 places.run,

@@ -20,7 +20,7 @@ from capsule_runtime.errors import CapsuleError
 from capsule_runtime.host.filling import Stopped
 from capsule_runtime.host.state import run_folder
 from capsule_runtime.host.tree_copy import TooLarge
-from capsule_runtime.host.workplace import Workplace
+from capsule_runtime.host.workroom import Workroom
 
 T = TypeVar("T")
 
@@ -33,11 +33,11 @@ class Working:
 
     def __init__(
         self,
-        workplace: Workplace,
+        workroom: Workroom,
         record: Callable[[Make], Awaitable[None]],
         note: Callable[[str], Awaitable[None]],
     ) -> None:
-        self._workplace = workplace
+        self._workroom = workroom
         self._record = record
         self._note = note
         self._stop: threading.Event | None = threading.Event()
@@ -57,13 +57,11 @@ class Working:
         stop = self._stop
         assert stop is not None, "it is made ready once"
         try:
-            made = await in_thread(self._workplace.prepare, stop)
+            made = await in_thread(self._workroom.prepare, stop)
         except Stopped:
             return  # whoever stopped it is on record, and there will be no launch
         except TooLarge as exc:
-            words = (
-                f"the work directory {self._workplace.original} is too large to be copied: {exc}"
-            )
+            words = f"the work directory {self._workroom.original} is too large to be copied: {exc}"
             await ask_stop(Reason.DISK, words)
             return
         finally:
@@ -73,7 +71,7 @@ class Working:
 
     async def collect(self, *, is_buried: bool) -> None:
         """Look at what was changed, and keep it if it was in a copy; nothing may live there."""
-        if self._workplace.mode == "ro":
+        if self._workroom.mode == "ro":
             return
         self._is_needed = True
         if not is_buried:
@@ -81,11 +79,11 @@ class Working:
             await self._note(f"what it changed was not looked at: {why}; {self._stays}")
             return
         try:
-            changes = await in_thread(self._workplace.collect, threading.Event())
+            changes = await in_thread(self._workroom.collect, threading.Event())
         except _FAILURES as exc:
             await self._note(f"what it changed could not be collected: {exc}; {self._stays}")
             return
-        is_copy = self._workplace.mode == "copy"
+        is_copy = self._workroom.mode == "copy"
         self._is_needed = is_copy and changes is not None and changes.is_cut
         if changes is not None and changes != WorkChanges():
             await self._record(lambda seq, at, run: Collected(seq, at, run, changes))
@@ -93,22 +91,22 @@ class Working:
 
     @property
     def _stays(self) -> str:
-        return f"it is in {self._workplace.place}"
+        return f"it is in {self._workroom.place}"
 
     async def put_away(self) -> None:
         """Have the copy be nobody's before the end is on record: whoever comes next may remove it."""
         if not self._is_needed:
-            await anyio.to_thread.run_sync(self._workplace.put_away)
+            await anyio.to_thread.run_sync(self._workroom.put_away)
 
     async def discard(self) -> None:
         """Remove the copy, unless there is more in it than could be collected."""
-        if not self._is_needed and self._workplace.mode == "copy":
-            await anyio.to_thread.run_sync(self._workplace.discard)
+        if not self._is_needed and self._workroom.mode == "copy":
+            await anyio.to_thread.run_sync(self._workroom.discard)
 
 
-def workplace_of(created: Created, state: Path) -> Workplace:
+def workroom_of(created: Created, state: Path) -> Workroom:
     """Return the work directory of the run that was *created*; an old log tells of none to look at."""
-    return Workplace(
+    return Workroom(
         created.workdir_mode or "ro",
         Path(created.workdir),
         run_folder(state, created.run),
@@ -117,17 +115,17 @@ def workplace_of(created: Created, state: Path) -> Workplace:
     )
 
 
-async def left_behind(workplace: Workplace) -> WorkChanges | str | None:
+async def left_behind(workroom: Workroom) -> WorkChanges | str | None:
     """Return what a run of a dead owner changed, or why that is not known; nothing of it lives.
 
     Its copy is removed, unless there is more in it than could be collected.
     """
     try:
-        changes = await in_thread(workplace.collect, threading.Event())
+        changes = await in_thread(workroom.collect, threading.Event())
     except _FAILURES as exc:
         return f"what it changed could not be collected: {exc}"
     if changes is None or not changes.is_cut:
-        await anyio.to_thread.run_sync(workplace.discard)
+        await anyio.to_thread.run_sync(workroom.discard)
     return changes
 
 

@@ -19,7 +19,7 @@ from capsule_runtime.host.apply_target import opened_target
 from capsule_runtime.host.changes import Change
 from capsule_runtime.host.kept_changes import Kept
 from capsule_runtime.host.staging import MovedOn
-from capsule_runtime.host.workplace import Workplace
+from capsule_runtime.host.workroom import Workroom
 from support.trees import Tree, change, grow, tree_of
 
 STAGE = ".capsule-apply-test"
@@ -33,7 +33,7 @@ class Bench:
         self.original.mkdir()
         run = self.state / "runs" / "run_1"
         run.mkdir(parents=True)
-        self.place = Workplace("copy", self.original, run, self.state, 1e18)
+        self.place = Workroom("copy", self.original, run, self.state, 1e18)
         self.kept = Kept(run)
         self.copy = self.place.place
 

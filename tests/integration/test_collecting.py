@@ -15,7 +15,7 @@ from capsule_runtime.core.work import Tally, WorkChanges
 from capsule_runtime.host import changes as limits
 from capsule_runtime.host.filling import Stopped
 from capsule_runtime.host.kept_changes import Changes, Kept
-from capsule_runtime.host.workplace import Workplace
+from capsule_runtime.host.workroom import Workroom
 from support.trees import apply_with_git, change, git, grow, tree_of
 
 
@@ -28,7 +28,7 @@ class Bench:
         fill(self.original)
         run = self.state / "runs" / "run_1"
         run.mkdir(parents=True)
-        self.place = Workplace("copy", self.original, run, self.state, 1e18)
+        self.place = Workroom("copy", self.original, run, self.state, 1e18)
         self.place.prepare(lambda: False)
         self.kept = Kept(run)
         self.copy = self.place.place

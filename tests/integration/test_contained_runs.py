@@ -153,8 +153,11 @@ def test_the_upstream_is_reached_at_its_own_port(
     assert f"{place} (upstream): 1 allowed" in command("show", "@last").out
 
 
-def test_an_upstream_that_is_none_is_refused(command: Command) -> None:
-    done = command("run", command.capsule(HELLO), "--task", "go", "--upstream", "here")
+@pytest.mark.parametrize("upstream", ["here", "127.0.0.1:443"])
+def test_an_upstream_that_cannot_be_is_refused(command: Command, upstream: str) -> None:
+    words = ("run", command.capsule(HELLO), "--task", "go", "--containment", "sealed")
+
+    done = command(*words, "--upstream", upstream)
 
     assert done.status == 2
     assert done.err.startswith("error[E-USE-052]: ")

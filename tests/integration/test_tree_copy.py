@@ -18,7 +18,7 @@ from capsule_runtime.errors import HostError
 from capsule_runtime.host.copy_index import load_index
 from capsule_runtime.host.filling import Stopped
 from capsule_runtime.host.tree_copy import TooLarge
-from capsule_runtime.host.workplace import Workplace, has_trash
+from capsule_runtime.host.workroom import Workroom, has_trash
 from support.mounts import needs_mounts
 from support.trees import git, grow, tree_of
 
@@ -32,12 +32,12 @@ def original(tmp_path: Path) -> Path:
     return folder
 
 
-def place_for(original: Path, most: float = NO_LIMIT) -> Workplace:
+def place_for(original: Path, most: float = NO_LIMIT) -> Workroom:
     """Return a place for a copy of *original*, beside it."""
     state = original.parent / "state"
     folder = state / "runs" / "run_1"
     folder.mkdir(parents=True, exist_ok=True)
-    return Workplace("copy", original, folder, state, most)
+    return Workroom("copy", original, folder, state, most)
 
 
 def copied(original: Path) -> tuple[Path, CopyMade]:
@@ -47,7 +47,7 @@ def copied(original: Path) -> tuple[Path, CopyMade]:
     return place.place, made
 
 
-def assert_nothing_left(place: Workplace) -> None:
+def assert_nothing_left(place: Workroom) -> None:
     assert os.listdir(place.folder) == []
     assert place.discard()
     assert not has_trash(place.state)
@@ -158,7 +158,7 @@ def test_the_state_directory_is_not_copied_into_itself(original: Path) -> None:
     (original / "file").write_text("x")
     folder = original / "state/runs/run_1"
     folder.mkdir(parents=True)
-    place = Workplace("copy", original, folder, original / "state", NO_LIMIT)
+    place = Workroom("copy", original, folder, original / "state", NO_LIMIT)
     made = place.prepare(lambda: False)
 
     assert os.listdir(place.place) == ["file"]
@@ -269,9 +269,9 @@ def test_a_full_disk_is_told_and_nothing_is_left(original: Path, tmp_path: Path)
     child = (
         "import os, sys\nfrom pathlib import Path\n"
         "from capsule_runtime.errors import HostError\n"
-        "from capsule_runtime.host.workplace import Workplace\n"
+        "from capsule_runtime.host.workroom import Workroom\n"
         "state = Path(sys.argv[2])\nfolder = state / 'runs/run_1'\nfolder.mkdir(parents=True)\n"
-        "place = Workplace('copy', Path(sys.argv[1]), folder, state, 1e18)\n"
+        "place = Workroom('copy', Path(sys.argv[1]), folder, state, 1e18)\n"
         "try:\n    place.prepare(lambda: False)\n"
         "except HostError as error:\n    print(error.code, 'No space' in error.message)\n"
         "print(os.listdir(folder), os.listdir(state / 'trash'))\n"

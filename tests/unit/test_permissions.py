@@ -7,9 +7,9 @@ import pytest
 from capsule_runtime import Answer, ContainmentError, Outcome, Permission, Reason, Refused, TurnEnd
 from capsule_runtime.core.actions import Interrupt, Reply
 from capsule_runtime.core.facts import PermissionDecided, Said
-from capsule_runtime.core.grants import Policy, Wish
+from capsule_runtime.core.grants import TIERS, Policy, Wish
 from capsule_runtime.core.log import Record
-from capsule_runtime.core.permissions import policy_of
+from capsule_runtime.core.permissions import policy_of, usual_policy
 from support.script import Script
 
 ASKED = Permission("p1", "Bash", {"command": "rm -r build"})
@@ -74,8 +74,8 @@ def test_an_endless_name_of_a_tool_is_cut_where_it_is_repeated() -> None:
 @pytest.mark.parametrize(
     ("wishes", "policy"),
     [
-        ((), "deny"),
-        ((None, None), "deny"),
+        ((), None),
+        ((None, None), None),
         (("allow",), "allow"),
         (("allow", "deny"), "deny"),
         (("deny", None, "allow"), "deny"),
@@ -83,8 +83,12 @@ def test_an_endless_name_of_a_tool_is_cut_where_it_is_repeated() -> None:
         (("fail", "deny"), "fail"),
     ],
 )
-def test_the_strictest_wish_holds(wishes: tuple[Wish | None, ...], policy: Policy) -> None:
+def test_the_strictest_wish_holds(wishes: tuple[Wish | None, ...], policy: Policy | None) -> None:
     assert policy_of(wishes) == policy
+
+
+def test_where_nobody_said_anything_the_walls_decide() -> None:
+    assert [usual_policy(tier) for tier in TIERS] == ["allow", "allow", "deny"]
 
 
 def test_nobody_can_be_asked() -> None:

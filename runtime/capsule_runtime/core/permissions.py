@@ -7,21 +7,20 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from capsule_runtime.core.grants import Policy, Wish
+from capsule_runtime.core.grants import Policy, Tier, Wish
 from capsule_runtime.errors import ContainmentError
 from capsule_runtime.events import Permission, Request
 from capsule_runtime.messages import Answer, Decision, Refused
 
 _FROM_STRICT_TO_LAX: tuple[Policy, ...] = ("fail", "deny", "allow")
-_OF_ADVISORY: Policy = "deny"
 
 _TOOL_CHARACTERS = 200
 
 ALLOWED = Answer("allow")
 
 
-def policy_of(wishes: Iterable[Wish | None]) -> Policy:
-    """Return the strictest of *wishes*; without any, what the advisory tier does: deny.
+def policy_of(wishes: Iterable[Wish | None]) -> Policy | None:
+    """Return the strictest of *wishes*; None if there are none.
 
     Raises:
         ContainmentError: E-CAP-005, somebody is to be asked.
@@ -30,13 +29,21 @@ def policy_of(wishes: Iterable[Wish | None]) -> Policy:
     if "ask" in said:
         raise ContainmentError(
             "E-CAP-005",
-            "on_permission is 'ask', and in the advisory tier nobody can be asked",
+            "on_permission is 'ask', and in this version nobody can be asked",
             "Say allow, deny or fail, here and in the capsule.",
         )
     for policy in _FROM_STRICT_TO_LAX:
         if any(wish == policy for wish in said):
             return policy
-    return _OF_ADVISORY
+    return None
+
+
+def usual_policy(tier: Tier) -> Policy:
+    """Return what a harness is told in *tier* where nobody said anything.
+
+    In sealed and scoped runs the walls hold what it does, whatever it is told.
+    """
+    return "deny" if tier == "advisory" else "allow"
 
 
 def tool_of(event: Permission) -> str:

@@ -48,6 +48,12 @@ class RunUsers:
         self._leased.remove(user)
         self._lock(user, fcntl.F_UNLCK)
 
+    def is_free(self, user: int) -> bool:
+        """Return whether no process but this one has *user*."""
+        asked = _LOCK.pack(fcntl.F_WRLCK, 0, user - FIRST, 1, 0)
+        kind: int = _LOCK.unpack(fcntl.fcntl(self.file, fcntl.F_OFD_GETLK, asked))[0]
+        return kind == fcntl.F_UNLCK
+
     def _lock(self, user: int, kind: int) -> bool:
         try:
             fcntl.fcntl(self.file, fcntl.F_OFD_SETLK, _LOCK.pack(kind, 0, user - FIRST, 1, 0))
@@ -72,3 +78,13 @@ def run_users() -> RunUsers:
         except OSError as exc:
             troubles.append(f"{place}: {exc.strerror}")
     raise HostError("E-HOST-033", f"users cannot be leased: {'; '.join(troubles)}")
+
+
+def leases_of_users() -> tuple[int, ...]:
+    """Return the descriptor that holds the leases, if this process makes any."""
+    if os.geteuid() != 0:
+        return ()
+    try:
+        return (run_users().file,)
+    except HostError:
+        return ()  # Whoever needs a user is told so.

@@ -8,7 +8,7 @@ from pathlib import Path
 from capsule_runtime.core.work import WorkdirMode
 from capsule_runtime.errors import HostError, StoreError
 from capsule_runtime.host.capsule import Places
-from capsule_runtime.host.workplace import work_folder
+from capsule_runtime.host.workroom import work_folder
 
 STATE_VARIABLE = "CAPSULE_STATE"
 

@@ -1,7 +1,8 @@
 """The warden: the one process of a supervisor that starts everything, and the last to leave.
 
-Run as `python -I -S warden.py REQUESTS SUPERVISOR LOCK SOCKET`: an inherited SEQPACKET socket,
-the supervisor's pid, and two paths. This file takes what the warden holds, in an order that
+Run as `python -I -S warden.py REQUESTS SUPERVISOR LOCK SOCKET [LEASES]`: an inherited SEQPACKET
+socket, the supervisor's pid, two paths, and an inherited descriptor that holds the users of runs.
+This file takes what the warden holds, in an order that
 matters; `watch` says what it does then, and `burier` what it forks for each run.
 
 * It is a subreaper: what a killed burier was the parent of becomes a child of the warden.
@@ -38,13 +39,15 @@ else:
 
 
 def main() -> None:
-    requests, supervisor, lock, path = sys.argv[1:]
+    requests, supervisor, lock, path, *leases = sys.argv[1:]
     become_reaper(b"capsule-warden")
     os.set_inheritable(int(requests), False)
     lifeline = open_lifeline(int(supervisor))
     if lifeline is None:
         return
-    held = take_lock(lock)
+    held = (take_lock(lock), *map(int, leases))
+    for lease in held:
+        os.set_inheritable(lease, False)
     if is_dead(lifeline):
         return
     watch = Watch(int(requests), lifeline, held, (listen(path), write_key(f"{path}.key")))

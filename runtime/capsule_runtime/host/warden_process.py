@@ -16,6 +16,7 @@ import anyio
 
 from capsule_runtime.core.wall_limits import Settings
 from capsule_runtime.errors import HostError
+from capsule_runtime.host.run_users import leases_of_users
 from capsule_runtime.host.tree import BURIAL_SECONDS
 
 _KILLED_SECONDS = 5.0
@@ -39,11 +40,11 @@ class WardenProcess:
                 cleanup_on_fail.callback(self._socket.close)
                 cleanup.callback(theirs.close)
                 self._socket.setblocking(False)
-                request = theirs.fileno()
-                paths = (lock_path, socket_path)
+                request, leases = theirs.fileno(), leases_of_users()
+                words = (str(request), str(os.getpid()), lock_path, socket_path)
                 self._process = subprocess.Popen(
-                    [*_COMMAND, str(request), str(os.getpid()), *paths],
-                    pass_fds=[request],
+                    [*_COMMAND, *words, *map(str, leases)],
+                    pass_fds=[request, *leases],
                     stdin=subprocess.DEVNULL,
                     stdout=subprocess.DEVNULL,
                     stderr=self._stderr,

@@ -67,14 +67,16 @@ NO_SIBLINGS = (errno.ENOSYS, errno.EPERM, errno.EINVAL)
 
 class Watch:
     """Everything the warden knows. Descriptors: *requests* is the supervisor's socket,
-    *lifeline* its pidfd, *lock* what only the end of all buriers frees, *door* the listener for
+    *lifeline* its pidfd, *held* what only the end of all buriers frees, *door* the listener for
     visitors and the key that they must know."""
 
-    def __init__(self, requests: int, lifeline: int, lock: int, door: tuple[int, bytes]) -> None:
+    def __init__(
+        self, requests: int, lifeline: int, held: tuple[int, ...], door: tuple[int, bytes]
+    ) -> None:
         self._requests = socket.socket(fileno=requests)
         self._lifeline = lifeline
         self._signals = open_signals()
-        self._kept = (lifeline, lock, self._signals)
+        self._kept = (lifeline, self._signals, *held)
         self._zygote: Zygote | None = None
         self._has_siblings = True
         # By the pid of its burier: who lives, and until when one that was asked may take.

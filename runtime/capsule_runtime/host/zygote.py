@@ -47,8 +47,8 @@ NO_CGROUPS = marshal.dumps(("", ()))
 DESCRIPTORS_OF_A_SPAWN = 6
 DESCRIPTORS_SPACE = socket.CMSG_SPACE(DESCRIPTORS_OF_A_SPAWN * struct.calcsize("i"))
 
-Kept = tuple[int, int, int]
-"""What every burier holds: the supervisor's pidfd, the lock, the signalfd."""
+Kept = tuple[int, ...]
+"""What every burier holds: the supervisor's pidfd, the signalfd, the lock, the leases of users."""
 
 
 class UncertainError(Exception):
@@ -122,7 +122,7 @@ def serve(woken: int, requests: socket.socket, kept: Kept) -> None:
     """
     be_called(b"capsule-zygote")
     close_all_but(*kept, woken, requests.fileno())
-    lifeline, _, signals = kept
+    lifeline, signals, *_ = kept
     # Not the supervisor's life: its end must not make a rehearsal a burial, and stop its child.
     nobody = os.pidfd_open(os.getpid())
     for _ in range(REHEARSALS):

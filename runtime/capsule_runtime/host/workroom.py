@@ -44,7 +44,7 @@ def work_folder(run_folder: Path) -> Path:
 
 
 @dataclass(frozen=True, slots=True)
-class Workplace:
+class Workroom:
     """The work directory of one run, and what of it is kept. All of it blocks: use a thread."""
 
     mode: WorkdirMode
