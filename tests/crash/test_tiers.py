@@ -104,7 +104,7 @@ def in_a_thread_that_ends(cell: Cell, spawn: Spawn) -> Tree:
     """Start *spawn* from a thread of its own, and return once that has ended."""
     trees: list[Tree] = []
     with open(os.devnull, "r+b") as null:
-        stdio = (null.fileno(),) * 3
+        stdio = (null.fileno(), null.fileno(), null.fileno())
         thread = threading.Thread(
             target=lambda: trees.append(anyio.run(cell.warden.spawn, spawn, *stdio))
         )

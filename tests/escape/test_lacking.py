@@ -18,7 +18,7 @@ from capsule_runtime.containing import Shell, shell_of
 from capsule_runtime.core import bpf
 from capsule_runtime.core.grants import Tier
 from capsule_runtime.core.machine import Hierarchies
-from capsule_runtime.core.namespaces import SETTINGS, fix_for
+from capsule_runtime.core.namespaces import SETTINGS, Namespaces, fix_for
 from capsule_runtime.core.seccomp import ALLOW, ENOSYS, EPERM
 from capsule_runtime.core.syscalls import NUMBERS, known_machine
 from capsule_runtime.diagnosing import examine
@@ -133,13 +133,17 @@ def test_what_is_kept_of_one_standing_is_not_believed_in_another(
     candidates(Path("/usr/bin/bwrap"))
     assert namespaces.find_namespaces(tmp_path).variant
     namespaces.find_namespaces.cache_clear()
-    monkeypatch.setattr(namespaces, "namespace_words", lambda _: iter(["--no-such-option"]))
+    monkeypatch.setattr(namespaces, "namespace_words", no_words)
     kept = namespaces.find_namespaces(tmp_path)
     namespaces.find_namespaces.cache_clear()
     monkeypatch.setattr(os, "geteuid", lambda: 12345)
 
     assert kept.variant
     assert not namespaces.find_namespaces(tmp_path).variant
+
+
+def no_words(found: Namespaces) -> list[str]:
+    return [f"--no-such-option-{found.variant}"]
 
 
 async def test_a_kernel_that_keeps_less_than_planned_starts_nothing(cell: Cell) -> None:

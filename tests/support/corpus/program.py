@@ -51,7 +51,7 @@ class Report(msgspec.Struct, frozen=True):
 def main(arguments: Sequence[str], folder: Path) -> int:
     """Try what *arguments* name, print the matrix, and store it; in *folder*, if not told where."""
     parser = ArgumentParser(description="Try the corpus of escapes on this machine.")
-    parser.add_argument("tiers", nargs="*", default=list(TIERS), choices=[*TIERS, []])
+    parser.add_argument("tiers", nargs="*", choices=[*TIERS, []])
     parser.add_argument("--json", type=Path, default=folder / "capsule-matrix.json")
     parser.add_argument("--only", default="", help="a part of the names of probes")
     told = parser.parse_args(arguments)
