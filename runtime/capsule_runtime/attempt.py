@@ -176,7 +176,6 @@ class Attempt:
                 stdio.stdin.end()
             try:
                 if launch.walls is not None:
-                    self._doorkeeper = self._doors(launch.walls, tree)
                     await self._contained(launch.walls, tree, moment)
                 await self._decider.perform(self._run.launched(tree.pid, moment))
             except BaseException:
@@ -184,19 +183,13 @@ class Attempt:
                 raise
             return tree
 
-    def _doors(self, walls: WallPlan, tree: Tree) -> Doorkeeper | None:
-        if not tree.handed:
-            return None
-        from capsule_runtime.doorkeeping import Doorkeeper  # what serves doors is a tenth of us
-
-        try:
-            return Doorkeeper(self._host, self._run, self._decider, walls, tree.handed)
-        except OSError as exc:
-            raise HostError("E-HOST-034", f"the doors of the run cannot be served: {exc}") from exc
-
     async def _contained(self, walls: WallPlan, tree: Tree, moment: Moment) -> None:
-        """Record the walls that *tree* is behind, and watch what it uses."""
+        """Record the walls that *tree* is behind, serve its doors, and watch what it uses."""
         run = self._run
+        if tree.handed:
+            from capsule_runtime.doorkeeping import open_doors  # what serves them is a tenth of us
+
+            self._doorkeeper = open_doors(self._host, run, self._decider, walls, tree.handed)
         self._resources = RunResources(
             walls.limits, tree, self._places, lambda: run.position, self.ask_stop
         )

@@ -25,6 +25,7 @@ from capsule_runtime.core.verdicts import Door, Why
 from capsule_runtime.core.verdicts import Verdict as Reached
 from capsule_runtime.deciding import Decider
 from capsule_runtime.egress_log import EgressLog
+from capsule_runtime.errors import HostError
 from capsule_runtime.host.broker import Broker, Granted, Verdict
 from capsule_runtime.host.egress_proxy import serve_proxy
 from capsule_runtime.host.own_listener import OwnListener
@@ -120,3 +121,17 @@ class Doorkeeper:
                 await serve_upstream(listener, upstream, self._host.network, tell, limits)
             case other:
                 assert_never(other)
+
+
+def open_doors(
+    host: Host, run: Run, decider: Decider, walls: WallPlan, handed: tuple[int, ...]
+) -> Doorkeeper:
+    """Return who serves what the run *handed* out.
+
+    Raises:
+        HostError: E-HOST-034, it cannot be served.
+    """
+    try:
+        return Doorkeeper(host, run, decider, walls, handed)
+    except OSError as exc:
+        raise HostError("E-HOST-034", f"the doors of the run cannot be served: {exc}") from exc

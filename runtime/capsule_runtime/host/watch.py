@@ -6,8 +6,8 @@ Loaded by path into the warden's bare interpreter: the standard library only. Th
 * The watch keeps a copy of each burier's socket until the run's tree is proven gone. So the
   supervisor hears the last word on a run in one place, whether its burier lived to say it or not.
 * A burier that was asked to bury has a deadline; behind it, it is killed, and see above.
-* The supervisor asks `spawn RUN CAGE GROUPS` (with the burier's socket, the spec, the child's end of
-  the handshake and the harness's stdio), `bury RUN` and `close`, as marshalled tuples. Others come to the door: see `Door`.
+* The supervisor asks `spawn RUN CAGE GROUPS` (with the descriptors that `Burier.start` takes),
+  `bury RUN` and `close`, as marshalled tuples. Others come to the door: see `Door`.
 * A zygote forks the buriers: see `Zygote`.
 """
 
@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     from capsule_runtime.host.zygote import (
         DESCRIPTORS_OF_A_SPAWN,
         DESCRIPTORS_SPACE,
+        Kept,
         UncertainError,
         Zygote,
         become_burier,
@@ -68,11 +69,9 @@ NO_SIBLINGS = (errno.ENOSYS, errno.EPERM, errno.EINVAL)
 class Watch:
     """Everything the warden knows. Descriptors: *requests* is the supervisor's socket,
     *lifeline* its pidfd, *held* what only the end of all buriers frees, *door* the listener for
-    visitors and the key that they must know."""
+    visitors and their key."""
 
-    def __init__(
-        self, requests: int, lifeline: int, held: tuple[int, ...], door: tuple[int, bytes]
-    ) -> None:
+    def __init__(self, requests: int, lifeline: int, held: Kept, door: tuple[int, bytes]) -> None:
         self._requests = socket.socket(fileno=requests)
         self._lifeline = lifeline
         self._signals = open_signals()
