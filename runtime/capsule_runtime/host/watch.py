@@ -106,8 +106,7 @@ class Watch:
         while not self._closing or self._live or self._lost or self._sweep:
             for descriptor, _ in self._poll.poll(self._pause_ms()):
                 self._receive(descriptor)
-            if self._asked:
-                self._kill_late_buriers()
+            self._kill_late_buriers()
             if self._lost or self._sweep:
                 self._bury_orphans()
 
