@@ -38,7 +38,7 @@ def examine(machine: Machine | None = None) -> Diagnosis:
     """
     machine, found = machine or find_machine(), find_namespaces()
     told, tiers = _try_all(machine), (_sealed(found), _scoped(find_scopes()), _ADVISORY)
-    tier = next(one.tier for one in tiers if one.is_had)
+    tier: Tier = next(one.tier for one in tiers if one.is_had)
     return Diagnosis(
         boot=boot_id(),
         tier=tier,

@@ -10,7 +10,6 @@ import errno
 from contextlib import ExitStack
 from functools import partial
 from socket import socket
-from typing import assert_never
 
 import anyio
 
@@ -26,7 +25,7 @@ from capsule_runtime.core.verdicts import Verdict as Reached
 from capsule_runtime.deciding import Decider
 from capsule_runtime.egress_log import EgressLog
 from capsule_runtime.errors import HostError
-from capsule_runtime.host.broker import Broker, Granted, Verdict
+from capsule_runtime.host.broker import Broker, Dial, Granted, Verdict
 from capsule_runtime.host.egress_proxy import serve_proxy
 from capsule_runtime.host.own_listener import OwnListener
 from capsule_runtime.host.passage import Limits
@@ -93,7 +92,7 @@ class Doorkeeper:
         self._listeners[door] = self._open.enter_context(listener)
 
     def _mediate(self, scope: Scope, descriptor: int) -> None:
-        endpoints = {}
+        endpoints: dict[Endpoint, Dial] = {}
         for door, port in self._plan.ports.items():
             own = OwnListener()
             self._listen(door, own)
@@ -112,15 +111,12 @@ class Doorkeeper:
     async def _serve(self, door: Door, listener: socket) -> None:
         tell = partial(self._log.tell, door)
         limits = Limits(Budgets(), self._host.places)
-        match door:
-            case "proxy":
-                rules = EgressRules.of(self._plan.hosts)
-                await serve_proxy(listener, rules, self._host.network, tell, limits)
-            case "upstream":
-                upstream = parse_upstream(self._plan.upstream or "")
-                await serve_upstream(listener, upstream, self._host.network, tell, limits)
-            case other:
-                assert_never(other)
+        if door == "proxy":
+            rules = EgressRules.of(self._plan.hosts)
+            await serve_proxy(listener, rules, self._host.network, tell, limits)
+        else:
+            upstream = parse_upstream(self._plan.upstream or "")
+            await serve_upstream(listener, upstream, self._host.network, tell, limits)
 
 
 def open_doors(

@@ -124,8 +124,10 @@ def test_a_call_of_another_architecture_ends_the_process(
         assert answer(program, machine, 1, audit=audit) == KILL
 
 
-SET_ID = {"chmod": 1, "fchmod": 1, "fchmodat": 2, "fchmodat2": 2, "creat": 1, "open": 2}
-SET_ID |= {"openat": 3, "mknod": 1, "mknodat": 2}
+SET_ID = {
+    **{"chmod": 1, "fchmod": 1, "fchmodat": 2, "fchmodat2": 2},
+    **{"creat": 1, "open": 2, "openat": 3, "mknod": 1, "mknodat": 2},
+}
 
 
 @each_profile

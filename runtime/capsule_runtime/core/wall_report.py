@@ -42,9 +42,10 @@ class WallReport(Struct, frozen=True):
     filters: str = field(name="Seccomp")
 
 
-def read_report(told: dict[str, object], cgroups: Iterable[str]) -> WallReport:
+def read_report(told: object, cgroups: Iterable[str]) -> WallReport:
     """Return the report that a child wrote; in *cgroups* it is as seen from outside."""
-    return msgspec.convert({**told, "cgroups": [*cgroups]}, WallReport)
+    found = msgspec.convert(told, dict[str, object])
+    return msgspec.convert({**found, "cgroups": [*cgroups]}, WallReport)
 
 
 def differences(plan: WallPlan, report: WallReport, cage: str) -> list[str]:

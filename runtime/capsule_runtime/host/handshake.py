@@ -77,7 +77,7 @@ class Handshake:
         match marshal.loads(words) if words else ():
             case ("here", None):
                 return Here(_pid(beside), None)
-            case ("here", dict(report)):
+            case ("here", report):
                 pid, handed = _pid(beside), _handed(beside)
                 if (cgroups := _cgroups_of(pid)) is None:
                     for descriptor in handed:

@@ -69,7 +69,7 @@ def run_users() -> RunUsers:
     Raises:
         HostError: E-HOST-033, there is no place for the leases.
     """
-    troubles = []
+    troubles: list[str] = []
     for place in map(Path, _PLACES):
         try:
             place.mkdir(mode=0o711, exist_ok=True)

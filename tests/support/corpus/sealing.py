@@ -13,11 +13,19 @@ from support.corpus.rig import Rig
 ELSEWHERE = (
     Elsewhere(30, "outlive a supervisor killed in the first 40 ms", "tests/crash/test_tiers.py"),
     Elsewhere(31, "die with the thread that started it", "tests/crash/test_tiers.py"),
-    Elsewhere(38, "take over a port that was handed out", "waits for ports that are handed out"),
+    Elsewhere(38, "take over a port that was handed out", "tests/escape/test_egress.py"),
     Elsewhere(40, "confuse the gateway", "waits for the gateway"),
-    Elsewhere(41, "confuse the proxy's reader of CONNECT", "waits for the proxy"),
-    Elsewhere(42, "have an allowed name lead to a forbidden address", "waits for the proxy"),
-    Elsewhere(43, "reach another server behind an allowed name", "waits for the proxy"),
+    Elsewhere(
+        41, "confuse the proxy's reader of CONNECT", "tests/integration/test_egress_proxy.py"
+    ),
+    Elsewhere(
+        42,
+        "have an allowed name lead to a forbidden address",
+        "tests/integration/test_egress_proxy.py",
+    ),
+    Elsewhere(
+        43, "reach another server behind an allowed name", "tests/integration/test_egress_proxy.py"
+    ),
     Elsewhere(44, "rewrite an address while the broker looks at it", "tests/escape/test_broker.py"),
     Elsewhere(45, "flood the broker", "tests/escape/test_broker.py"),
     Elsewhere(53, "run behind less than was said", "tests/escape/test_lacking.py"),
