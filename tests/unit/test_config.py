@@ -56,7 +56,7 @@ def test_the_readmes_sample_is_one() -> None:
 
     config = parse_config(sample, "README.md")
 
-    assert config.run == RunSettings("advisory")
+    assert config.run == RunSettings("sealed")
     assert config.day == DayCeilings(20_000_000)
 
 

@@ -79,6 +79,7 @@ route("work directory", lambda: fill("large", int(sys.argv[1])))
 @probe(25, "open more files than it may", is_ceiling=True)
 async def open_many_files(rig: Rig) -> list[str]:
     code = """
+import signal
 opened = []
 try:
     while len(opened) < 200:
@@ -86,8 +87,6 @@ try:
 except OSError:
     pass
 print(len(opened), flush=True)
-sys.stdout.flush()
-import signal
 signal.alarm(30)
 signal.pause()
 """
