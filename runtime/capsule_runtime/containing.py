@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import platform
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -16,7 +15,6 @@ from capsule_runtime.core.namespaces import Namespaces
 from capsule_runtime.core.sandbox_plan import WallPlan, plan_walls
 from capsule_runtime.core.scoped_walls import SCOPED, Scoping, plan_scoped
 from capsule_runtime.core.sealed_walls import SEALED, Sealing, plan_sealed
-from capsule_runtime.core.seccomp import build_filter
 from capsule_runtime.core.seen_places import seen_places
 from capsule_runtime.core.wall_limits import ResourceLimits
 from capsule_runtime.errors import ContainmentError, HostError, UsageError
@@ -26,7 +24,6 @@ from capsule_runtime.host.capsule import Capsule, Launch, Places
 from capsule_runtime.host.ground import ground_of
 from capsule_runtime.host.machine import find_machine
 from capsule_runtime.host.run_users import run_users
-from capsule_runtime.host.stub_files import stub_files
 
 PORTS_FROM = 1024
 """Below it, only who has the right to may listen; a harness has none."""
@@ -138,7 +135,11 @@ def _refusal(tier: Tier, why: str, fix: str) -> ContainmentError:
 
 def sealing_with(found: Namespaces) -> Sealing:
     """Return what a run is sealed with that *found* makes a root for."""
-    filters = build_filter("sealed", platform.machine())
+    # What only sealed runs need.
+    from capsule_runtime.core.seccomp import build_filter
+    from capsule_runtime.host.stub_files import stub_files
+
+    filters = build_filter("sealed", os.uname().machine)
     return Sealing(found, seen_places(_Taken()), None, stub_files(found.python), filters)
 
 

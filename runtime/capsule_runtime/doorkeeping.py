@@ -110,13 +110,13 @@ class Doorkeeper:
 
     async def _serve(self, door: Door, listener: socket) -> None:
         tell = partial(self._log.tell, door)
-        limits = Limits(Budgets(), self._host.places)
+        limits = Limits(Budgets(), self._host.outside.places)
         if door == "proxy":
             rules = EgressRules.of(self._plan.hosts)
-            await serve_proxy(listener, rules, self._host.network, tell, limits)
+            await serve_proxy(listener, rules, self._host.outside.network, tell, limits)
         else:
             upstream = parse_upstream(self._plan.upstream or "")
-            await serve_upstream(listener, upstream, self._host.network, tell, limits)
+            await serve_upstream(listener, upstream, self._host.outside.network, tell, limits)
 
 
 def open_doors(

@@ -38,11 +38,9 @@ from capsule_runtime.host.hub import Hub
 from capsule_runtime.host.leftovers import remove_leftovers
 from capsule_runtime.host.locks import remove_if_free, try_take
 from capsule_runtime.host.machine import find_machine
-from capsule_runtime.host.network import SystemNetwork
-from capsule_runtime.host.passage import places_of_all
 from capsule_runtime.host.process import open_warden
 from capsule_runtime.host.resource_watch import ResourceWatch
-from capsule_runtime.host.shared import Host
+from capsule_runtime.host.shared import Host, Outside
 from capsule_runtime.host.state import default_state, doorbell, places_of, warden_door, warden_lock
 from capsule_runtime.host.store import open_store
 from capsule_runtime.host.workroom import Workroom
@@ -249,8 +247,7 @@ async def open_supervisor(
                 hub,
                 clock,
                 ResourceWatch(lambda: hub.served_at),
-                SystemNetwork(),
-                places_of_all(),
+                Outside(),
                 account,
             )
             supervisor = Supervisor(Registrar(store, host, id, prices, logs), tasks)

@@ -17,9 +17,8 @@ from capsule_runtime.core.units import parse_size
 from capsule_runtime.core.work import WorkChanges
 from capsule_runtime.core.work_facts import Collected, Copied
 from capsule_runtime.errors import CapsuleError
-from capsule_runtime.host.filling import Stopped
+from capsule_runtime.host.filling import Stopped, TooLarge
 from capsule_runtime.host.state import run_folder
-from capsule_runtime.host.tree_copy import TooLarge
 from capsule_runtime.host.workroom import Workroom
 
 T = TypeVar("T")

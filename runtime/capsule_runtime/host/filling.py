@@ -12,6 +12,10 @@ _FICLONE = 0x40049409
 _CHUNK = 1024 * 1024
 
 
+class TooLarge(Exception):
+    """The work directory is larger than what is copied."""
+
+
 class Stopped(Exception):
     """Somebody wants no copy any more."""
 

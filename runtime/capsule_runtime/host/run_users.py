@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import fcntl
 import os
-import secrets
 import struct
 from functools import cache
 from pathlib import Path
@@ -37,7 +36,7 @@ class RunUsers:
             HostError: E-HOST-033, there is none.
         """
         for _ in range(_TRIES):
-            user = FIRST + secrets.randbelow(COUNT)
+            user = FIRST + int.from_bytes(os.urandom(2), "big")
             if user not in self._leased and self._lock(user, fcntl.F_WRLCK):
                 self._leased.add(user)
                 return user

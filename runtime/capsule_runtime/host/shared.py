@@ -3,15 +3,37 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cached_property
+from typing import TYPE_CHECKING
 
 import anyio
 
 from capsule_runtime.host.clock import Clock
 from capsule_runtime.host.day_account import DayAccount
 from capsule_runtime.host.hub import Hub
-from capsule_runtime.host.network import Network
 from capsule_runtime.host.process import Warden
 from capsule_runtime.host.resource_watch import ResourceWatch
+
+if TYPE_CHECKING:
+    from capsule_runtime.host.network import Network
+
+
+class Outside:
+    """The network, and the places of all connections: looked up when the first run has a door."""
+
+    @cached_property
+    def network(self) -> Network:
+        """Return the network of this machine."""
+        from capsule_runtime.host.network import SystemNetwork
+
+        return SystemNetwork()
+
+    @cached_property
+    def places(self) -> anyio.Semaphore:
+        """Return how many connections all runs together may hold."""
+        from capsule_runtime.host.passage import places_of_all
+
+        return places_of_all()
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,8 +44,7 @@ class Host:
     hub: Hub
     clock: Clock
     resources: ResourceWatch
-    network: Network
-    places: anyio.Semaphore
-    """How many connections all runs together may hold."""
+    outside: Outside
+    """What runs reach through their doors."""
     day: DayAccount | None = None
     """Where runs get what they may spend of a day; None where the day has no ceiling."""

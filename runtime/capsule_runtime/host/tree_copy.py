@@ -20,7 +20,7 @@ from capsule_runtime.core.work import CopyMade, shortened, show_path
 from capsule_runtime.errors import HostError
 from capsule_runtime.host.beneath import FILE, open_beneath, parted
 from capsule_runtime.host.copy_index import Copied, CopyIndex, identity_of
-from capsule_runtime.host.filling import BLOCK, Filler, Stopped
+from capsule_runtime.host.filling import BLOCK, Filler, Stopped, TooLarge
 from capsule_runtime.host.tree_walk import Found, Walk, open_folder, why_not
 
 MOST_ENTRIES = 1_000_000
@@ -30,10 +30,6 @@ _KEPT_BITS = 0o777
 _NEW = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
 _TICKS = 50
 _CHANGED = "it changed while it was copied"
-
-
-class TooLarge(Exception):
-    """The work directory is larger than what is copied."""
 
 
 @dataclass(frozen=True, slots=True)

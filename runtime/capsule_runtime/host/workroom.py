@@ -15,6 +15,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import msgspec
 
@@ -25,14 +26,13 @@ from capsule_runtime.core.work import (
     shortened,
     show_path,
 )
-from capsule_runtime.host.collecting import collect
-from capsule_runtime.host.copy_index import load_index
 from capsule_runtime.host.filling import Stopped
-from capsule_runtime.host.kept_changes import Changes, Kept
 from capsule_runtime.host.private_files import make_private_directory
 from capsule_runtime.host.removal import remove_tree
-from capsule_runtime.host.tree_copy import CopyWish, copy_tree
 from capsule_runtime.host.watched_files import Watched, first_of, look, runner_warnings, warnings_of
+
+if TYPE_CHECKING:
+    from capsule_runtime.host.kept_changes import Changes
 
 TRASH = "trash"
 _LEFT_SECONDS = 120
@@ -73,6 +73,8 @@ class Workroom:
         """
         made: CopyMade | None = None
         if self.mode == "copy":
+            from capsule_runtime.host.tree_copy import CopyWish, copy_tree  # most runs copy nothing
+
             wish = CopyWish(
                 self.original,
                 self.place,
@@ -110,6 +112,11 @@ class Workroom:
             return None
         if self.mode == "rw":
             return self._warned(WorkChanges(), [], stopped) if self._watched.exists() else None
+        # Only copies are collected.
+        from capsule_runtime.host.collecting import collect
+        from capsule_runtime.host.copy_index import load_index
+        from capsule_runtime.host.kept_changes import Kept
+
         kept = Kept(self.folder)
         changes = kept.load()
         if changes is None:
