@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 
-from msgspec import Struct
+from msgspec import Struct, field
 
 
 class TextPart(Struct, frozen=True, tag_field="type", tag="text", omit_defaults=True):
@@ -38,36 +37,31 @@ class Message(Struct, frozen=True):
         return "\n\n".join(part.text for part in self.parts if isinstance(part, TextPart))
 
 
-@dataclass(frozen=True, slots=True)
-class Send:
+class Send(Struct, frozen=True):
     """Bytes for the harness's stdin."""
 
     data: bytes
 
 
-@dataclass(frozen=True, slots=True)
-class Remember:
+class Remember(Struct, frozen=True):
     """At most 64 KiB kept with the context and handed back as `memory` at the next launch."""
 
     data: bytes
 
 
-@dataclass(frozen=True, slots=True)
-class Ack:
+class Ack(Struct, frozen=True):
     """Yes: the job was taken."""
 
     job: str
 
 
-@dataclass(frozen=True, slots=True)
-class Answer:
+class Answer(Struct, frozen=True):
     """The answer to what was asked; *input* is any JSON value."""
 
     input: object
 
 
-@dataclass(frozen=True, slots=True)
-class Refused:
+class Refused(Struct, frozen=True):
     """No, and why."""
 
     code: str
@@ -78,8 +72,7 @@ Decision = Ack | Answer | Refused
 """Every way a request of the harness is answered."""
 
 
-@dataclass(frozen=True, slots=True)
-class Exit:
+class Exit(Struct, frozen=True):
     """How the harness's process ended: a code or a signal, and the end of its stderr."""
 
     code: int | None

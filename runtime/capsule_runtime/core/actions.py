@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from msgspec import Struct, field
 
 from capsule_runtime.core.day_share import Needs
 from capsule_runtime.core.journal import Append, Position
@@ -10,45 +10,38 @@ from capsule_runtime.core.outcome import Reason
 from capsule_runtime.messages import Decision
 
 
-@dataclass(frozen=True, slots=True)
-class WriteResult:
+class WriteResult(Struct, frozen=True):
     """Put *text* into the run's out/result.txt."""
 
     text: str
 
 
-@dataclass(frozen=True, slots=True)
-class Reply:
+class Reply(Struct, frozen=True):
     """Tell the harness the *decision* on its request *id*."""
 
     id: str
     decision: Decision
 
 
-@dataclass(frozen=True, slots=True)
-class HandOver:
+class HandOver(Struct, frozen=True):
     """Write *data*, the words for the working harness, to its stdin."""
 
     data: bytes
 
 
-@dataclass(frozen=True, slots=True)
-class Interrupt:
+class Interrupt(Struct, frozen=True):
     """Ask the harness to stop; call `Run.grace_over` if it has not within the grace."""
 
 
-@dataclass(frozen=True, slots=True)
-class WindDown:
+class WindDown(Struct, frozen=True):
     """Close the harness's stdin; call `Run.grace_over` if it has not left within the grace."""
 
 
-@dataclass(frozen=True, slots=True)
-class Bury:
+class Bury(Struct, frozen=True):
     """Kill the whole tree now."""
 
 
-@dataclass(frozen=True, slots=True)
-class TopUp:
+class TopUp(Struct, frozen=True):
     """Ask for a larger share of the day, and call `Run.share` with what there is."""
 
     needs: Needs
@@ -58,8 +51,7 @@ Action = Append | WriteResult | Reply | HandOver | Interrupt | WindDown | Bury |
 """Everything a run may ask of its host."""
 
 
-@dataclass(frozen=True, slots=True)
-class Burial:
+class Burial(Struct, frozen=True):
     """What was found when the tree was buried; *left* is None when nothing could be proved."""
 
     killed: int
@@ -67,8 +59,7 @@ class Burial:
     milliseconds: int
 
 
-@dataclass(frozen=True, slots=True)
-class Progress:
+class Progress(Struct, frozen=True):
     """How far a run's log says it had come, for whoever writes on."""
 
     position: Position = field(default_factory=Position)

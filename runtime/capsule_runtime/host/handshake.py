@@ -11,10 +11,10 @@ import marshal
 import os
 import socket
 import struct
-from dataclasses import dataclass
 from pathlib import Path
 
 import anyio
+from msgspec import Struct
 
 from capsule_runtime.core.wall_report import WallReport, read_report
 
@@ -24,8 +24,7 @@ _HANDED_AT_MOST = 8
 _SPACE = socket.CMSG_SPACE(_CREDENTIALS.size) + socket.CMSG_SPACE(_HANDED_AT_MOST * 4)
 
 
-@dataclass(frozen=True, slots=True)
-class Here:
+class Here(Struct, frozen=True):
     """The child is there; *report* is what it is behind."""
 
     pid: int
@@ -36,8 +35,7 @@ class Here:
     own network, or where the kernel tells of its calls."""
 
 
-@dataclass(frozen=True, slots=True)
-class Refusal:
+class Refusal(Struct, frozen=True):
     """Why a harness was not started: the system's *number* for it, and at which *step*.
 
     Two steps have no number: `lost`, its burier was killed; `silent`, the warden too.

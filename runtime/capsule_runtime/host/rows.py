@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
+from msgspec import Struct
+
 from capsule_runtime.core.chain import Row
 from capsule_runtime.core.index import IndexRow
 
@@ -21,8 +23,7 @@ class ContextRow:
     memory: bytes | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class Folded:
+class Folded(Struct, frozen=True):
     """What the log of one run says about the index."""
 
     index: IndexRow
@@ -33,22 +34,19 @@ Fold = Callable[[Iterable[Row]], Folded]
 """From all rows of one run, in order, to what the index should say."""
 
 
-@dataclass(frozen=True, slots=True)
-class ContextBusy:
+class ContextBusy(Struct, frozen=True):
     """The run was not created: *run* lives or is parked in the same context."""
 
     run: str
 
 
-@dataclass(frozen=True, slots=True)
-class ContextDiffers:
+class ContextDiffers(Struct, frozen=True):
     """The run was not created: the name belongs to *found*, with another uuid or driver."""
 
     found: ContextRow
 
 
-@dataclass(frozen=True, slots=True)
-class Request:
+class Request(Struct, frozen=True):
     """A verb that another process asks of the owner of *run*."""
 
     id: int
@@ -58,8 +56,7 @@ class Request:
     asked_at: str
 
 
-@dataclass(frozen=True, slots=True)
-class Problem:
+class Problem(Struct, frozen=True):
     """Something `check` found. *run* and *seq* are absent when it concerns the whole database."""
 
     run: str | None

@@ -12,9 +12,9 @@ import signal
 import socket
 from collections.abc import Callable
 from contextlib import suppress
-from dataclasses import dataclass
 
 import anyio
+from msgspec import Struct
 
 from capsule_runtime.errors import HostError
 from capsule_runtime.host.handshake import Refusal
@@ -27,16 +27,14 @@ _BY_SIGNAL = 128
 _SIGNALS = frozenset(map(int, signal.valid_signals()))
 
 
-@dataclass(frozen=True, slots=True)
-class Exit:
+class Exit(Struct, frozen=True):
     """How the harness ended: one of the two is set, or neither when its burier was lost."""
 
     code: int | None
     signal: int | None
 
 
-@dataclass(frozen=True, slots=True)
-class Burial:
+class Burial(Struct, frozen=True):
     """What ending a tree took. *lost*: the burier was killed, and the warden did it."""
 
     killed: int
