@@ -124,7 +124,12 @@ def test_words_reach_it_at_work(rig: Rig) -> None:
 
 
 def test_permission_is_asked_and_denied_and_it_goes_on(rig: Rig) -> None:
-    ended = rig.run("MOCK:permission", capsule=rig.capsule(config={"approvals": "ask"}))
+    ended = rig.run(
+        "MOCK:permission",
+        "--on-permission",
+        "deny",
+        capsule=rig.capsule(config={"approvals": "ask"}),
+    )
 
     assert ended.outcome == COMPLETED
     [asked] = of_type(ended, "permission")
