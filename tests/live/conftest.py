@@ -10,7 +10,7 @@ import pytest
 from support.live.island import Island, NoIsland, opened
 from support.live.kits import NotToBeHad, installed
 from support.live.rig import Rig
-from support.processes import processes_below
+from support.processes import processes_below, started_by_runs
 
 _FOLDER = Path(__file__).parent
 _TEST_SECONDS = 180
@@ -43,7 +43,7 @@ def rig(request: pytest.FixtureRequest, tmp_path: Path, island: Island) -> Gener
     except NotToBeHad as exc:
         pytest.skip(f"{name} cannot be installed: {exc}")
     yield Rig(tmp_path, island, kit, search_path)
-    assert processes_below(tmp_path / "state") == []
+    assert processes_below(tmp_path / "state") + started_by_runs(tmp_path / "state") == []
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

@@ -11,7 +11,7 @@ import pytest
 
 from support.live.ended import Counts, total
 from support.live.rig import Rig
-from support.processes import harnesses_below
+from support.processes import started_by_runs
 
 KIT = "mini-swe-agent"
 CAPSULE = Path(__file__).parents[2] / "capsules" / "small-fix"
@@ -146,7 +146,7 @@ def until_tool(rig: Rig) -> int:
 def commands_of(rig: Rig) -> dict[bytes, int]:
     """Return what runs of the harness, by command line."""
     found: dict[bytes, int] = {}
-    for pid in harnesses_below(rig.state):
+    for pid in started_by_runs(rig.state):
         with suppress(FileNotFoundError, ProcessLookupError):
             found[Path(f"/proc/{pid}/cmdline").read_bytes()] = pid
     return found

@@ -26,6 +26,14 @@ def harnesses_below(state: Path) -> list[int]:
     return _processes("environ", f"HOME={state}/".encode())
 
 
+def started_by_runs(state: Path) -> list[int]:
+    """Return the living processes of the runs of *state*, whatever names a sealed one gives folders."""
+    runs = state / "runs"
+    return [
+        pid for run in (runs.iterdir() if runs.exists() else ()) for pid in processes_of(run.name)
+    ]
+
+
 def caged_by(supervisor: int) -> list[int]:
     """Return the living processes in the cgroups that the process *supervisor* had made."""
     return _processes("cgroup", f"/capsule-{boot_id()}-{supervisor}-".encode())
