@@ -29,9 +29,12 @@ PORTS_FROM = 1024
 """Below it, only who has the right to may listen; a harness has none."""
 
 
+_WITHOUT = "--containment advisory to run without walls on the network."
+
+
 @dataclass(frozen=True, slots=True)
 class Shell:
-    """How a run is contained: in which tier, and with what, as far as it is sealed."""
+    """How a run is contained: in which tier, and with what. An advisory one needs nothing."""
 
     tier: Tier
     sealing: Sealing | None = None
@@ -129,7 +132,7 @@ def _refusal(tier: Tier, why: str, fix: str) -> ContainmentError:
     return ContainmentError(
         "E-CAP-001",
         f"containment {tier!r} cannot be had here: {why}",
-        f"{fix} Or pass --containment advisory to run without walls on the network.".strip(),
+        f"{fix} Or pass {_WITHOUT}" if fix else f"Pass {_WITHOUT}",
     )
 
 

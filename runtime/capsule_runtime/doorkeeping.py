@@ -7,6 +7,7 @@ the kernel tells of its calls: a broker connects it to listeners of ours, which 
 from __future__ import annotations
 
 import errno
+import os
 from contextlib import ExitStack
 from functools import partial
 from socket import socket
@@ -93,10 +94,14 @@ class Doorkeeper:
 
     def _mediate(self, scope: Scope, descriptor: int) -> None:
         endpoints: dict[Endpoint, Dial] = {}
-        for door, port in self._plan.ports.items():
-            own = OwnListener()
-            self._listen(door, own)
-            endpoints[Endpoint(_LOOPBACK, port)] = own.dial
+        try:
+            for door, port in self._plan.ports.items():
+                own = OwnListener()
+                self._listen(door, own)
+                endpoints[Endpoint(_LOOPBACK, port)] = own.dial
+        except OSError:
+            os.close(descriptor)
+            raise
         granted = Granted(endpoints, scope.roots, shown_as=scope.user)
         self._broker = Broker(descriptor, granted, self._refused)
         self._open.callback(self._broker.close)

@@ -6,7 +6,7 @@ import marshal
 import os
 import socket
 
-from capsule_runtime.host.handshake import Handshake, open_talk
+from capsule_runtime.host.handshake import Handshake, Here, open_talk
 
 
 def say_and_die(theirs: socket.socket) -> None:
@@ -27,3 +27,30 @@ async def test_a_child_that_was_killed_after_its_word_is_no_harness() -> None:
 
     talk.close()
     assert heard is None
+
+
+async def test_a_user_of_thousands_of_groups_is_heard() -> None:
+    capabilities = dict.fromkeys(("CapInh", "CapPrm", "CapEff", "CapBnd", "CapAmb"), "0" * 16)
+    report = {
+        "landlock": 7,
+        "rules": 0,
+        "sees_root": False,
+        "reaches_parent": False,
+        "limits": [],
+        "descriptors": [0, 1, 2, 3],
+        "users": list(range(5000)),
+        "interfaces": ["lo"],
+        **capabilities,
+        **{"NoNewPrivs": "1", "Umask": "0077", "Seccomp": "0"},
+    }
+    ours, theirs = open_talk()
+    with theirs:
+        theirs.send(marshal.dumps(("here", report)))
+    talk = Handshake(ours)
+
+    heard = await talk.hear()
+
+    talk.close()
+    assert isinstance(heard, Here)
+    assert heard.report is not None
+    assert len(heard.report.users) == 5000

@@ -18,7 +18,8 @@ from msgspec import Struct
 
 from capsule_runtime.core.wall_report import WallReport, read_report
 
-_MESSAGE_BYTES = 4096
+_MESSAGE_BYTES = 65536
+"""A report names all groups of a user; there may be thousands."""
 _CREDENTIALS = struct.Struct("3i")
 _HANDED_AT_MOST = 8
 _SPACE = socket.CMSG_SPACE(_CREDENTIALS.size) + socket.CMSG_SPACE(_HANDED_AT_MOST * 4)

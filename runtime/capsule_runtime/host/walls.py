@@ -30,6 +30,8 @@ UMASK = 0o077
 _CAPBSET_DROP, _SET_NO_NEW_PRIVS, _AMBIENT, _AMBIENT_CLEAR_ALL = 24, 38, 47, 4
 _CAPABILITIES_AT_MOST = 64
 _CAPSET_VERSION = 0x20080522
+_INTERFACES_AT_MOST = 8
+"""A run's own network has one. A host may have thousands, and a report is one message."""
 _STATUS = ("CapInh", "CapPrm", "CapEff", "CapBnd", "CapAmb", "NoNewPrivs", "Umask", "Seccomp")
 
 _libc = ctypes.CDLL(None, use_errno=True)
@@ -113,7 +115,8 @@ def _status() -> dict[str, object]:
 
 def _interfaces() -> list[str]:
     lines = _read_lines("/proc/self/net/dev")
-    return [name.strip() for name, colon, _ in (line.partition(":") for line in lines) if colon]
+    named = [name.strip() for name, colon, _ in (line.partition(":") for line in lines) if colon]
+    return named[:_INTERFACES_AT_MOST]
 
 
 def _can_list(folder: bytes) -> bool:
