@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable
-from dataclasses import dataclass, replace
 from pathlib import Path
 
+from msgspec import Struct
+from msgspec.structs import replace
 from msgspec.structs import replace as struct_replace
 
 from capsule_runtime.core.doors import DoorPlan
@@ -32,8 +33,7 @@ PORTS_FROM = 1024
 _WITHOUT = "--containment advisory to run without walls on the network."
 
 
-@dataclass(frozen=True, slots=True)
-class Shell:
+class Shell(Struct, frozen=True):
     """How a run is contained: in which tier, and with what. An advisory one needs nothing."""
 
     tier: Tier

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol, Self
 
 import msgspec
+from msgspec import Struct
 
 from capsule_runtime.core.calls import UsageTotal
 from capsule_runtime.core.chain import Row
@@ -20,8 +20,7 @@ from capsule_runtime.frames import Frame
 _frame = msgspec.json.Decoder(Frame)
 
 
-@dataclass(frozen=True, slots=True)
-class RunSummary:
+class RunSummary(Struct, frozen=True):
     """One line of a listing. While the run goes on, what only its end can tell is None."""
 
     run: str
@@ -37,8 +36,7 @@ class RunSummary:
     session: str | None
 
 
-@dataclass(frozen=True, slots=True)
-class RunResult:
+class RunResult(Struct, frozen=True):
     """What became of a run."""
 
     run: str

@@ -9,7 +9,6 @@ from __future__ import annotations
 import os
 import shlex
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -59,8 +58,7 @@ class Asks(Struct, frozen=True):
     """Of the capsule's folder, if it asks for anything."""
 
 
-@dataclass(frozen=True, slots=True)
-class Standing:
+class Standing(Struct, frozen=True):
     """What one capsule asks for, and how that stands now."""
 
     granted_by: dict[Item, str | None]

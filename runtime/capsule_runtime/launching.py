@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+
+from msgspec import Struct
 
 from capsule_runtime.core.facts import AttemptStarted
 from capsule_runtime.core.limits import Limits
@@ -14,8 +15,7 @@ from capsule_runtime.host.state import make_places
 from capsule_runtime.host.workroom import Workroom
 
 
-@dataclass(frozen=True, slots=True)
-class Launching:
+class Launching(Struct, frozen=True):
     """What is launched, where, and how that is recorded."""
 
     launch: Launch

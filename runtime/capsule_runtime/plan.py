@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import replace
 from pathlib import Path
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from capsule_runtime.containing import ADVISORY, shell_of, walls_of
 from capsule_runtime.core.ceilings import Ceilings, DayCeilings

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
 import anyio.to_thread
 import msgspec
+from msgspec import Struct
 
 from capsule_runtime.core.actions import Action
 from capsule_runtime.core.facts import Recovered
@@ -36,8 +36,7 @@ BURIAL_SECONDS = 15.0
 """How long a dead owner's warden may take to bury what it had started."""
 
 
-@dataclass(frozen=True, slots=True)
-class Heir:
+class Heir(Struct, frozen=True):
     """Who takes the place of dead owners: *id*, and what it works with."""
 
     store: Store

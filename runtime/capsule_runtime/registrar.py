@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 
 import anyio.to_thread
+from msgspec import Struct
 
 from capsule_runtime.announcing import created_run
 from capsule_runtime.core.ceilings import NO_DAY, DayCeilings
@@ -34,8 +35,7 @@ from capsule_runtime.request import (
 )
 
 
-@dataclass(frozen=True, slots=True)
-class Registrar:
+class Registrar(Struct, frozen=True):
     """Check requests, and write runs into the store in the name of supervisor *owner*."""
 
     store: Store

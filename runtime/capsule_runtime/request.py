@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Self
+
+from msgspec import Struct, field
+from msgspec.structs import replace
 
 from capsule_runtime.containing import ADVISORY, Shell, shell_of
 from capsule_runtime.core.ceilings import NO_DAY, Ceilings, DayCeilings
@@ -35,8 +37,7 @@ from capsule_runtime.probing import Installed, check_version
 from capsule_runtime.workdirs import find_mode, find_workdir
 
 
-@dataclass(frozen=True, slots=True)
-class RunRequest:
+class RunRequest(Struct, frozen=True):
     """What to run, on what, and how far to trust it."""
 
     capsule: Path | None
@@ -95,8 +96,7 @@ class RunRequest:
         )
 
 
-@dataclass(frozen=True, slots=True)
-class Draft:
+class Draft(Struct, frozen=True):
     """A request whose capsule was read; whether it gets what it asks for is not settled."""
 
     capsule: Capsule
@@ -112,8 +112,7 @@ class Draft:
         return self.capsule.manifest.capabilities != Capabilities()
 
 
-@dataclass(frozen=True, slots=True)
-class Ready:
+class Ready(Struct, frozen=True):
     """A request that was checked: the capsule was read, and its limits are known."""
 
     capsule: Capsule

@@ -8,12 +8,12 @@ from __future__ import annotations
 
 from collections.abc import AsyncGenerator
 from contextlib import AsyncExitStack, asynccontextmanager
-from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
 import anyio
 import anyio.abc
+from msgspec.structs import replace
 
 from capsule_runtime.active_run import ActiveRun
 from capsule_runtime.announcing import attempt_started

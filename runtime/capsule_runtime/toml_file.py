@@ -6,7 +6,6 @@ import difflib
 import re
 import tomllib
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass
 from types import EllipsisType
 from typing import Any, Literal, NamedTuple, NoReturn, TypeVar, get_args, get_origin, get_type_hints
 
@@ -36,8 +35,7 @@ class Codes(NamedTuple):
     wrong: str
 
 
-@dataclass(frozen=True, slots=True)
-class TomlFile:
+class TomlFile(Struct, frozen=True):
     """The text of one file, and what files of its sort may say."""
 
     text: str

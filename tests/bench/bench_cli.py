@@ -38,10 +38,11 @@ def main() -> None:
             '[workdir]\nmode = "rw"\n'
         )
         (capsule / "hello.sh").write_text(HELLO)
-        wanted = ["--task", "hi", "--workdir", folder, "--containment", "advisory"]
+        run = [capsule_command, "run", str(capsule), "--task", "hi", "--workdir", folder]
         commands = {
             "reference import": [sys.executable, "-c", REFERENCE],
-            "capsule run, hello": [capsule_command, "run", str(capsule), *wanted],
+            "capsule run, hello, the strongest tier": run,
+            "capsule run, hello, advisory": [*run, "--containment", "advisory"],
             "capsule --version": [capsule_command, "--version"],
             "import capsule_runtime": [sys.executable, "-c", "import capsule_runtime"],
         }

@@ -29,6 +29,18 @@ def test_the_older_cgroups_are_one_for_each_controller() -> None:
     assert "DATA" not in dict(plan.rlimits)
 
 
+def test_a_namespace_needs_no_cgroup_to_be_killed_by() -> None:
+    plan = plan_limits(CEILINGS, Machine(cgroups=V1), has_namespace=True)
+
+    assert list(dict(plan.groups)) == ["/m", "/c", "/p"]
+
+
+def test_a_namespace_is_limited_by_the_unified_cgroup_all_the_same() -> None:
+    plan = plan_limits(CEILINGS, Machine(cgroups=V2), has_namespace=True)
+
+    assert list(dict(plan.groups)) == ["/u"]
+
+
 def test_the_unified_cgroup_is_one_for_all() -> None:
     plan = plan_limits(CEILINGS, Machine(cgroups=V2))
 

@@ -7,8 +7,9 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from typing import Literal, assert_never
+
+from msgspec import Struct
 
 NUMBER, ARCHITECTURE = 0, 4
 """Where the kernel puts a call's number and the architecture it was made for."""
@@ -20,22 +21,19 @@ _TESTS = {"equal": 0x15, "above": 0x25}
 _FARTHEST = 255
 
 
-@dataclass(frozen=True, slots=True)
-class Load:
+class Load(Struct, frozen=True):
     """Look at the 32 bits at *offset* of what the kernel says of the call."""
 
     offset: int
 
 
-@dataclass(frozen=True, slots=True)
-class Mask:
+class Mask(Struct, frozen=True):
     """Keep only *bits* of what is looked at."""
 
     bits: int
 
 
-@dataclass(frozen=True, slots=True)
-class Jump:
+class Jump(Struct, frozen=True):
     """Go to the mark *yes* or *no*, as what is looked at compares with *value*; "": the next step."""
 
     test: Literal["equal", "above"]
@@ -44,15 +42,13 @@ class Jump:
     no: str = ""
 
 
-@dataclass(frozen=True, slots=True)
-class Mark:
+class Mark(Struct, frozen=True):
     """The place that jumps call *name*."""
 
     name: str
 
 
-@dataclass(frozen=True, slots=True)
-class Return:
+class Return(Struct, frozen=True):
     """End with *action*, as the kernel writes it."""
 
     action: int

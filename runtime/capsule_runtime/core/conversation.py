@@ -7,11 +7,11 @@ within their budget. How a run stops and ends is no matter of this module.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from enum import Enum
 from typing import Any
 
 import msgspec
+from msgspec import Struct
 
 from capsule_runtime.core import facts
 from capsule_runtime.core.actions import Progress
@@ -48,8 +48,7 @@ class Phase(Enum):
     RATE_LIMITED = "rate_limited"
 
 
-@dataclass(frozen=True, slots=True)
-class _OpenCall:
+class _OpenCall(Struct, frozen=True):
     name: str
     started: float
 

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
 
-from msgspec import Struct
+from msgspec import Struct, field
 
 from capsule_runtime.core.facts import Egress, EgressMore
 from capsule_runtime.core.verdicts import Door, Ending, Verdict, Why
@@ -97,8 +96,7 @@ class EgressSummary(Struct, frozen=True):
     """Whether there were more places than are named."""
 
 
-@dataclass(slots=True)
-class _Sum:
+class _Sum(Struct):
     allowed: int = 0
     refused: int = 0
     sent: int = 0

@@ -7,7 +7,6 @@ of events gives, frames and facts alike, becomes one `Append`, and that one row 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from typing import TypeVar
 
 from msgspec import Struct
@@ -44,8 +43,7 @@ class Append(Struct, frozen=True):
     facts: Sequence[Fact]
 
 
-@dataclass(frozen=True, slots=True)
-class Position:
+class Position(Struct, frozen=True):
     """Where a log ends: its last `seq`, and the `seq` of its last frame."""
 
     seq: int = 0
@@ -55,10 +53,13 @@ class Position:
 _F = TypeVar("_F", bound=Fact)
 
 
+_START = Position()
+
+
 class Journal:
     """Collect the entries of one batch. `take` hands them out."""
 
-    def __init__(self, run: str, position: Position = Position()) -> None:
+    def __init__(self, run: str, position: Position = _START) -> None:
         self.run = run
         self.at = ""
         self._seq = position.seq

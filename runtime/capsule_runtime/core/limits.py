@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+
+from msgspec import Struct
 
 from capsule_runtime.core.conversation import Phase
 from capsule_runtime.core.outcome import Reason
@@ -12,8 +13,7 @@ from capsule_runtime.core.units import show_duration
 NEVER = float("inf")
 
 
-@dataclass(frozen=True, slots=True)
-class Limits:
+class Limits(Struct, frozen=True):
     """What an attempt may use, in seconds and bytes."""
 
     wall: float
@@ -34,13 +34,11 @@ class Limits:
         )
 
 
-@dataclass(frozen=True, slots=True)
-class GraceOver:
+class GraceOver(Struct, frozen=True):
     """The harness was given its grace to leave."""
 
 
-@dataclass(frozen=True, slots=True)
-class LimitPassed:
+class LimitPassed(Struct, frozen=True):
     """A limit was passed; the run is asked to stop for *reason*."""
 
     reason: Reason

@@ -6,10 +6,10 @@ The fold is total: any prefix of a log gives a record, and the same entries give
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
 from typing import assert_never
 
 import msgspec
+from msgspec import Struct
 
 from capsule_runtime.core import facts, work_facts
 from capsule_runtime.core.actions import Progress
@@ -49,8 +49,7 @@ def decode_entries(body: bytes) -> list[Frame | facts.Fact]:
     ]
 
 
-@dataclass(slots=True)
-class Steer:
+class Steer(Struct):
     """Words that somebody had for the working harness, and what became of them."""
 
     id: str

@@ -51,7 +51,12 @@ def plan_sealed(
     check_grants(ground, grants)
     check_nesting(ground, grants, sealing.seen)
     found = sealing.namespaces
-    limits = plan_limits(asked, machine, is_counted_alone=_is_counted_alone(machine, sealing))
+    limits = plan_limits(
+        asked,
+        machine,
+        is_counted_alone=_is_counted_alone(machine, sealing),
+        has_namespace=True,
+    )
     root = seal(_sources(ground, grants, asked, sealing), sealing.seen, grants, found, sealing.user)
     root = replace(root, doors=sealing.doors)
     report = Containment(

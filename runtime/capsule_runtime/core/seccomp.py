@@ -9,9 +9,10 @@ judged.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 from functools import cache
 from typing import Literal
+
+from msgspec import Struct
 
 from capsule_runtime.core import bpf
 from capsule_runtime.core.syscalls import ARCHITECTURES, NUMBERS, MachineName, known_machine
@@ -76,8 +77,7 @@ NOTIFIED = ("connect", *_METADATA.split())
 """What is done by the broker, in place of the harness."""
 
 
-@dataclass(frozen=True, slots=True)
-class Condition:
+class Condition(Struct, frozen=True):
     """Whether one argument, cut to *bits*, is (or is not) one of *values*.
 
     Only the low 32 bits are looked at: the kernel itself looks at no more, and whoever compares all
@@ -90,8 +90,7 @@ class Condition:
     bits: int = 0xFFFFFFFF
 
 
-@dataclass(frozen=True, slots=True)
-class Rule:
+class Rule(Struct, frozen=True):
     """Allow *call* where all *conditions* hold, else answer *error*; 0 is done, but nothing is."""
 
     call: str

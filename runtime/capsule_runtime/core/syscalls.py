@@ -6,15 +6,15 @@ Compared with the kernel's own headers by a test, where they are installed.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 from typing import Literal
+
+from msgspec import Struct
 
 MachineName = Literal["x86_64", "aarch64"]
 """An architecture as `uname -m` writes it."""
 
 
-@dataclass(frozen=True, slots=True)
-class Architecture:
+class Architecture(Struct, frozen=True):
     """What a filter must know of the machine that it runs on."""
 
     audit: int

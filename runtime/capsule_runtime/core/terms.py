@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Literal, assert_never
 
 import msgspec
+from msgspec import Struct
 
 from capsule_runtime.core.ceilings import Ceiling, Ceilings, DayCeilings, Unheld
 from capsule_runtime.core.ledger import METERED, Ledger, Spend
@@ -19,8 +19,7 @@ _TOO_LATE = {
 }
 
 
-@dataclass(frozen=True, slots=True)
-class Terms:
+class Terms(Struct, frozen=True):
     """What is settled about spending before a launch."""
 
     spend: Spend

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from enum import StrEnum
 from typing import Literal
+
+from msgspec import Struct
 
 from capsule_runtime.core.destinations import Destination
 
@@ -67,16 +68,14 @@ class Ending(StrEnum):
     """With the run."""
 
 
-@dataclass(frozen=True, slots=True)
-class Refusal:
+class Refusal(Struct, frozen=True):
     """No, and why. *message* names values of the request only where they are well-formed."""
 
     why: Why
     message: str
 
 
-@dataclass(frozen=True, slots=True)
-class Verdict:
+class Verdict(Struct, frozen=True):
     """What became of one attempt to reach something."""
 
     reason: Why | Ending

@@ -6,10 +6,10 @@ import os
 import re
 import stat
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from msgspec import Struct
+from msgspec import Struct, field
+from msgspec.structs import replace
 
 from capsule_runtime.core.grants import Capabilities
 from capsule_runtime.core.sandbox_plan import WallPlan
@@ -39,8 +39,7 @@ _TEXT_BYTES = 1024 * 1024
 _PASSED_ON = ("LANG", "LANGUAGE", "TZ")
 
 
-@dataclass(frozen=True, slots=True)
-class Capsule:
+class Capsule(Struct, frozen=True):
     """A capsule as it stands on disk, checked, with its driver."""
 
     folder: Path
@@ -54,8 +53,7 @@ class Capsule:
     """Whether it is a harness as it is, and its folder that of somebody's work."""
 
 
-@dataclass(frozen=True, slots=True)
-class Places:
+class Places(Struct, frozen=True):
     """The folders of one run and of its context. All absolute."""
 
     run: Path
@@ -69,8 +67,7 @@ class Places:
     workdir_mode: WorkdirMode
 
 
-@dataclass(frozen=True, slots=True)
-class Task:
+class Task(Struct, frozen=True):
     """What one attempt is to do, and for whom."""
 
     run: str
@@ -88,8 +85,7 @@ class Task:
     """Variables that nobody has granted yet, in a plan: that they are not given is no matter."""
 
 
-@dataclass(frozen=True, slots=True)
-class Launch:
+class Launch(Struct, frozen=True):
     """A harness ready to be started: absolute program, whole environment."""
 
     argv: tuple[str, ...]

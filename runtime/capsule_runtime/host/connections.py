@@ -9,8 +9,9 @@ from __future__ import annotations
 
 import sqlite3
 from contextlib import ExitStack
-from dataclasses import dataclass
 from pathlib import Path
+
+from msgspec import Struct
 
 from capsule_runtime.errors import StoreError
 from capsule_runtime.host.database import (
@@ -26,16 +27,14 @@ from capsule_runtime.host.statements import load_migrations
 from capsule_runtime.host.store_errors import reporting
 
 
-@dataclass(frozen=True, slots=True)
-class WritingConnection:
+class WritingConnection(Struct, frozen=True):
     """The one connection of this store that writes, and the lock that each commit holds."""
 
     database: sqlite3.Connection
     lock: CommitLock
 
 
-@dataclass(frozen=True, slots=True)
-class Connections:
+class Connections(Struct, frozen=True):
     """What a store has open. Without *writing* it is open for reading only."""
 
     reading: sqlite3.Connection

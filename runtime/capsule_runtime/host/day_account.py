@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from msgspec import Struct
 
 from capsule_runtime.core.ceilings import DayCeilings
 from capsule_runtime.core.day_share import Needs, Share
@@ -13,8 +13,7 @@ from capsule_runtime.host.store import Store
 _DATE = len("2026-01-31")
 
 
-@dataclass(frozen=True, slots=True)
-class DayAccount:
+class DayAccount(Struct, frozen=True):
     """What the runs of *owner* may take of each day."""
 
     store: Store

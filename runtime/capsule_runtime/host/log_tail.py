@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import sqlite3
 from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 
 from msgspec import Struct
 
@@ -31,8 +31,7 @@ Done = Callable[[StoreError | None], None]
 """Called on the event loop once a write is on disk (None), or lost."""
 
 
-@dataclass(slots=True, eq=False)
-class LogTail:
+class LogTail(Struct, eq=False):
     """The owner's place at the end of one run's log. Only the store gives and moves it.
 
     *next* is the number that the next entry must have. The rest is for the writer: *end* is where

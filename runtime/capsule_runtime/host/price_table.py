@@ -5,7 +5,6 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Mapping
 from datetime import date
-from importlib.metadata import version as version_of
 from pathlib import Path
 
 import msgspec
@@ -25,6 +24,8 @@ def load_price_table(
     Raises:
         ValueError: an override holds what is no number of dollars; names the model.
     """
+    from importlib.metadata import version as version_of  # 8 ms; only where prices are wanted
+
     own = override_rows(overrides)
     version = f"genai-prices {version_of('genai-prices')} of {on.isoformat()}"
     providers = read_prices(cache, version) if cache else None

@@ -15,7 +15,8 @@ What a run uses counts for the day for which it was reserved.
 from __future__ import annotations
 
 import sqlite3
-from dataclasses import dataclass
+
+from msgspec import Struct
 
 from capsule_runtime.core.ceilings import Ceiling, DayCeilings, DayReached
 from capsule_runtime.core.day_share import CALLS_WANTED, Needs, Share, slice_of
@@ -25,8 +26,7 @@ from capsule_runtime.host.statements import QUERIES
 _NOTHING_USED = Needs()
 
 
-@dataclass(frozen=True, slots=True)
-class Claim:
+class Claim(Struct, frozen=True):
     """What *run* of *owner* asks of *day* (such as 2026-01-31)."""
 
     run: str
@@ -36,8 +36,7 @@ class Claim:
     needs: Needs = _NOTHING_USED
 
 
-@dataclass(frozen=True, slots=True)
-class Settlement:
+class Settlement(Struct, frozen=True):
     """What *run* used in all."""
 
     run: str
@@ -45,8 +44,7 @@ class Settlement:
     tokens: int
 
 
-@dataclass(frozen=True, slots=True)
-class _Amounts:
+class _Amounts(Struct, frozen=True):
     microusd: int = 0
     tokens: int = 0
 

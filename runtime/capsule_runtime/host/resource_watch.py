@@ -11,13 +11,13 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Awaitable, Callable, Iterator
-from dataclasses import dataclass
 from functools import partial
 from signal import SIGXFSZ
 from typing import Any
 
 import anyio
 import anyio.to_thread
+from msgspec import Struct
 
 from capsule_runtime.core.limits import LimitPassed
 from capsule_runtime.core.outcome import Reason
@@ -187,8 +187,7 @@ class RunResources:
             self._stop(disk_passed(limit, written))
 
 
-@dataclass(frozen=True, slots=True)
-class Watched:
+class Watched(Struct, frozen=True):
     """Some disks, by a place on each, and how much of them is used when a run may be over its limit."""
 
     places: tuple[str, ...]

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING
 
 import anyio
+from msgspec import Struct
 
 from capsule_runtime.host.clock import Clock
 from capsule_runtime.host.day_account import DayAccount
@@ -36,8 +36,7 @@ class Outside:
         return places_of_all()
 
 
-@dataclass(frozen=True, slots=True)
-class Host:
+class Host(Struct, frozen=True):
     """The machine, as far as attempts need it."""
 
     warden: Warden

@@ -5,7 +5,8 @@ from __future__ import annotations
 import marshal
 import os
 from collections.abc import Mapping
-from dataclasses import dataclass
+
+from msgspec import Struct
 
 from capsule_runtime.core.sandbox_plan import WallPlan
 from capsule_runtime.core.seal import SPEC, Seal, Shift
@@ -14,8 +15,7 @@ _OLD_MARSHAL = 2
 """The interpreter inside may be another one than the one outside."""
 
 
-@dataclass(frozen=True, slots=True)
-class Spawn:
+class Spawn(Struct, frozen=True):
     """What to start: *run* names it to the warden, `argv[0]` is an absolute path."""
 
     run: str

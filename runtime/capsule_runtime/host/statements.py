@@ -4,16 +4,16 @@ from __future__ import annotations
 
 import sqlite3
 from collections.abc import Iterator
-from dataclasses import dataclass
 from hashlib import sha256
 from pathlib import Path
+
+from msgspec import Struct
 
 SQL = Path(__file__).parent / "sql"
 _HEADING = "-- name: "
 
 
-@dataclass(frozen=True, slots=True)
-class Migration:
+class Migration(Struct, frozen=True):
     """One step of the schema. Once released, its text never changes."""
 
     name: str

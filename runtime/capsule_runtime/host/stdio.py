@@ -6,11 +6,11 @@ import contextlib
 import fcntl
 import os
 from collections.abc import Generator
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol, Self
 
 import anyio
+from msgspec import Struct
 
 from capsule_runtime.errors import HostError
 from capsule_runtime.host.hub import CHUNK_BYTES, Hub, Take
@@ -152,8 +152,7 @@ class ChildEnds:
         self.stdin = self.stdout = self.stderr = -1
 
 
-@dataclass(frozen=True, slots=True)
-class Stdio:
+class Stdio(Struct, frozen=True):
     """All six ends of one harness's streams."""
 
     stdin: Stdin

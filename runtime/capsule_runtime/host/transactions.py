@@ -5,8 +5,10 @@ from __future__ import annotations
 import sqlite3
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from pathlib import Path
+
+from msgspec import Struct
 
 from capsule_runtime.core.ceilings import DayReached
 from capsule_runtime.core.chain import START, Row
@@ -29,8 +31,7 @@ from capsule_runtime.host.store_errors import not_indexed
 from capsule_runtime.host.writer import Begin
 
 
-@dataclass(frozen=True, slots=True)
-class NewRun:
+class NewRun(Struct, frozen=True):
     """A run that does not exist yet: its index row, its first rows, its context and its claim."""
 
     index: IndexRow

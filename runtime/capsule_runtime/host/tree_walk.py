@@ -12,7 +12,8 @@ import os
 import stat
 from collections.abc import Callable, Iterator
 from contextlib import suppress
-from dataclasses import dataclass, field
+
+from msgspec import Struct, field
 
 from capsule_runtime.host.beneath import FOLDER, MOST_PATH_BYTES, open_beneath
 
@@ -20,8 +21,7 @@ _PATH = os.O_PATH | os.O_NOFOLLOW | os.O_CLOEXEC
 _OWNER_MAY_ENTER, _OWNER_MAY_READ = 0o700, 0o600
 
 
-@dataclass(frozen=True, slots=True)
-class Found:
+class Found(Struct, frozen=True):
     """Something in the tree. *folder* is open until the next one is asked for."""
 
     path: str
@@ -57,8 +57,7 @@ class Found:
         return self.is_file and self.status.st_nlink == 1
 
 
-@dataclass(slots=True)
-class Walk:
+class Walk(Struct):
     """Look through the tree beneath *top* once, each folder before what is in it.
 
     *enters* tells which folders are entered; *most* bounds how much is looked at. With

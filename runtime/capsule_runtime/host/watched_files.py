@@ -8,8 +8,9 @@ import os
 import tomllib
 from collections.abc import Callable, Container, Iterable, Mapping
 from contextlib import suppress
-from dataclasses import dataclass
 from typing import Any, Literal, cast
+
+from msgspec import Struct
 
 from capsule_runtime.core.work import SHOWN, Warned, show_path
 from capsule_runtime.host.beneath import FILE, open_beneath
@@ -25,8 +26,7 @@ Snapshot = dict[str, str]
 """Each watched file, with what stands for its contents."""
 
 
-@dataclass(frozen=True, slots=True)
-class Watched:
+class Watched(Struct, frozen=True):
     """The files on the list, as they are now, and whether there may be more."""
 
     files: Snapshot

@@ -13,11 +13,11 @@ import os
 import time
 from collections.abc import Callable
 from contextlib import suppress
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import msgspec
+from msgspec import Struct
 
 from capsule_runtime.core.work import (
     CopyMade,
@@ -43,8 +43,7 @@ def work_folder(run_folder: Path) -> Path:
     return run_folder / "work"
 
 
-@dataclass(frozen=True, slots=True)
-class Workroom:
+class Workroom(Struct, frozen=True):
     """The work directory of one run, and what of it is kept. All of it blocks: use a thread."""
 
     mode: WorkdirMode

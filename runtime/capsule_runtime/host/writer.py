@@ -13,10 +13,11 @@ import sqlite3
 import threading
 from collections.abc import Callable, Generator, Sequence
 from contextlib import AbstractContextManager, contextmanager, suppress
-from dataclasses import dataclass
 from pathlib import Path
 from queue import Empty, SimpleQueue
 from typing import assert_never
+
+from msgspec import Struct
 
 from capsule_runtime.errors import StoreError
 from capsule_runtime.host.audience import Audience
@@ -37,8 +38,7 @@ Begin = Callable[[], AbstractContextManager[sqlite3.Connection]]
 """Open a write transaction, committed at the end of the block."""
 
 
-@dataclass(frozen=True, slots=True)
-class Deed:
+class Deed(Struct, frozen=True):
     """Something else to do with the database, alone: *act* in the writer, *done* on the loop.
 
     *act* keeps its result or its exception for *done*, and raises nothing.
@@ -48,15 +48,13 @@ class Deed:
     done: Callable[[], None]
 
 
-@dataclass(frozen=True, slots=True)
-class Release:
+class Release(Struct, frozen=True):
     """Close the bell of *tail* after all that was queued for it."""
 
     tail: LogTail
 
 
-@dataclass(frozen=True, slots=True)
-class Stop:
+class Stop(Struct, frozen=True):
     """End the thread after all that was queued."""
 
 

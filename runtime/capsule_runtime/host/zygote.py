@@ -123,23 +123,34 @@ def serve(woken: int, requests: socket.socket, kept: Kept) -> None:
     be_called(b"capsule-zygote")
     close_all_but(*kept, woken, requests.fileno())
     lifeline, signals, *_ = kept
+    burier = Burier(lifeline, signals)
+    # The first is wanted at once, and the next may never be.
+    if not fork_when_woken(woken, requests, burier):
+        return
     # Not the supervisor's life: its end must not make a rehearsal a burial, and stop its child.
     nobody = os.pidfd_open(os.getpid())
     for _ in range(REHEARSALS):
         rehearse(Burier(nobody, signals))
     os.close(nobody)
-    burier = Burier(lifeline, signals)
     gc.freeze()
-    while os.read(woken, 1):
-        try:
-            pid = fork_sibling()
-        except OSError as refusal:
-            for descriptor in receive(requests)[1]:
-                os.close(descriptor)
-            answer(requests, -(refusal.errno or 1))
-            continue
-        if pid == 0:
-            begin(woken, requests, burier)
+    while fork_when_woken(woken, requests, burier):
+        pass
+
+
+def fork_when_woken(woken: int, requests: socket.socket, burier: Burier) -> bool:
+    """Wait for the warden, and fork the burier that it asks for; return False once it is gone."""
+    if not os.read(woken, 1):
+        return False
+    try:
+        pid = fork_sibling()
+    except OSError as refusal:
+        for descriptor in receive(requests)[1]:
+            os.close(descriptor)
+        answer(requests, -(refusal.errno or 1))
+        return True
+    if pid == 0:
+        begin(woken, requests, burier)
+    return True
 
 
 def rehearse(burier: Burier) -> None:
