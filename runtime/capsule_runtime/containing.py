@@ -140,10 +140,9 @@ def sealing_with(found: Namespaces) -> Sealing:
     """Return what a run is sealed with that *found* makes a root for."""
     # What only sealed runs need.
     from capsule_runtime.core.seccomp import build_filter
-    from capsule_runtime.host.stub_files import stub_files
 
     filters = build_filter("sealed", os.uname().machine)
-    return Sealing(found, seen_places(_Taken()), None, stub_files(found.python), filters)
+    return Sealing(found, seen_places(_Taken()), None, filters)
 
 
 def walls_of(

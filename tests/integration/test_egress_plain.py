@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from msgspec.structs import replace
 
 from capsule_runtime.core.destinations import Destination
 from capsule_runtime.core.verdicts import Ending, Why

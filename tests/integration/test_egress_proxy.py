@@ -5,12 +5,12 @@ from __future__ import annotations
 import resource
 from collections.abc import AsyncGenerator, Sequence
 from contextlib import asynccontextmanager
-from dataclasses import replace
 from socket import socket
 
 import anyio
 import pytest
 from anyio.abc import SocketStream
+from msgspec.structs import replace
 
 from capsule_runtime.core.destinations import Destination
 from capsule_runtime.core.egress import Budgets

@@ -35,6 +35,7 @@ async def test_a_user_of_thousands_of_groups_is_heard() -> None:
         "landlock": 7,
         "rules": 0,
         "sees_root": False,
+        "parent": 1,
         "reaches_parent": False,
         "limits": [],
         "descriptors": [0, 1, 2, 3],

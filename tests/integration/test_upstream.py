@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
 from pathlib import Path
 from socket import AF_UNIX, socket
 
 import anyio
 import pytest
+from msgspec.structs import replace
 
 from capsule_runtime.core.destinations import Destination, parse_upstream
 from capsule_runtime.core.verdicts import Ending, Verdict, Why

@@ -86,6 +86,7 @@ STANDALONE = {
     "host.burier",
     "host.cgroup",
     "host.door",
+    "host.entering",
     "host.filter_trials",
     "host.filters",
     "host.landlock",

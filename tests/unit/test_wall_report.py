@@ -10,8 +10,11 @@ from msgspec.structs import replace
 
 from capsule_runtime.core.grants import Grants
 from capsule_runtime.core.machine import Hierarchies, Machine
+from capsule_runtime.core.namespaces import Namespaces
 from capsule_runtime.core.sandbox_plan import Ground, Program, WallPlan, plan_walls
 from capsule_runtime.core.scope import Scope
+from capsule_runtime.core.seal import Sources, seal
+from capsule_runtime.core.seen_places import SeenPlaces
 from capsule_runtime.core.wall_limits import ResourceLimits
 from capsule_runtime.core.wall_report import differences, read_report
 
@@ -37,6 +40,7 @@ def told(**changed: Any) -> dict[str, Any]:
         "landlock": 7,
         "rules": len(plan.rules),
         "sees_root": False,
+        "parent": 1,
         "reaches_parent": False,
         "limits": tuple((name, limit, limit) for name, limit in plan.limits.rlimits),
         "descriptors": [0, 1, 2, 3],
@@ -81,6 +85,17 @@ def test_each_difference_is_named(changed: dict[str, Any], words: str) -> None:
     found = wrong(planned(), told(**changed))
 
     assert any(one.startswith(words) for one in found), found
+
+
+def test_a_sealed_run_is_in_no_namespace_of_others() -> None:
+    found = Namespaces("userns", "/usr/bin/bwrap", idler="/usr/bin/cat")
+    sources = Sources((), "/work", True, (), (), (), (), (), 1024, b"")
+    root = seal(sources, SeenPlaces("/work", "/home/agent", "/out"), Grants(), found, None)
+    plan = replace(planned(), seal=root)
+
+    assert wrong(plan, told(parent=0, interfaces=["lo"])) == []
+    assert wrong(plan, told(parent=7, interfaces=["lo"])) == ["among the processes of 7"]
+    assert wrong(plan, told(parent=0)) == ["interfaces ('lo', 'eth0')"]
 
 
 def test_a_user_in_the_group_of_root_is_not_root() -> None:

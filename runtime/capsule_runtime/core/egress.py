@@ -7,7 +7,8 @@ A request is judged three times: by what it asks for (`EgressRules.judge`), by w
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+
+from msgspec import Struct
 
 from capsule_runtime.core.addresses import Sifted, sift
 from capsule_runtime.core.destinations import Destination, covers_name, parse_destination
@@ -17,8 +18,7 @@ ADDRESSES_AT_MOST = 16
 """How many addresses of one name are looked at."""
 
 
-@dataclass(frozen=True, slots=True)
-class Budgets:
+class Budgets(Struct, frozen=True):
     """How much one door of one run gives: bytes of all connections together, seconds of each."""
 
     connections: int = 64
@@ -38,8 +38,7 @@ class Budgets:
     connection_seconds: float = 24 * 3600
 
 
-@dataclass(frozen=True, slots=True)
-class EgressRules:
+class EgressRules(Struct, frozen=True):
     """What was granted."""
 
     granted: tuple[Destination, ...] = ()

@@ -11,7 +11,7 @@ Variant = Literal["userns", "rootns", ""]
 """Who composes the root: a user in a namespace of its own, or root itself; "" nobody."""
 
 
-class Namespaces(Struct, frozen=True):
+class Namespaces(Struct, frozen=True, forbid_unknown_fields=True):
     """What was found of bubblewrap, and what it can do here."""
 
     variant: Variant = ""
@@ -20,8 +20,8 @@ class Namespaces(Struct, frozen=True):
     version: str = ""
     digest: str = ""
     """The SHA-256 of its file."""
-    python: str = ""
-    """The interpreter that puts up the walls inside."""
+    idler: str = ""
+    """A program that repeats what it reads, and so waits: what runs inside beside the harness."""
     shifts_owners: bool = False
     """Whether a folder can be shown to a run as its own, and what it makes there as its owner's."""
     why: str = ""

@@ -17,18 +17,11 @@ from capsule_runtime.core.grants import Grants, is_beneath
 from capsule_runtime.core.namespaces import Namespaces
 from capsule_runtime.core.seen_places import SeenPlaces
 
-TALK, SPEC = 3, 4
-"""Descriptors of the program that puts up the walls inside: its handshake, and what to run."""
 _FIRST_FREE = 10
-STUB = "/.capsule"
-STUB_MODULES = ("stub", "walls", "landlock", "filters")
-"""What runs inside before the harness; the first is the program."""
 _LINKS = ("bin", "sbin", "lib", "lib32", "lib64", "libx32")
 _ETC = ("ld.so.cache", "ssl", "ca-certificates", "alternatives", "localtime", "nsswitch.conf")
 _SHM_BYTES = 64 * 1024**2
 _SHARED = ("--unshare-pid", "--unshare-net", "--unshare-ipc", "--unshare-uts")
-_KEPT_BY_ROOT = ("CAP_SETUID", "CAP_SETGID", "CAP_SETPCAP")
-"""With these the stub becomes the run's own user; then it gives them up."""
 
 
 class Shift(Struct, frozen=True):
@@ -54,6 +47,8 @@ class Seal(Struct, frozen=True):
     shift: Shift | None
     rules: tuple[tuple[str, str], ...]
     """What it may open, by the names inside."""
+    filters: bytes
+    """What the kernel refuses it, as a seccomp program; empty for nothing."""
     doors: DoorPlan = NO_DOORS
     """The only ways out."""
 
@@ -74,8 +69,6 @@ class Sources(Struct, frozen=True):
     system: tuple[str, ...]
     """Which folders there are of the system."""
     system_links: tuple[tuple[str, str], ...]
-    stub: tuple[tuple[str, bytes], ...]
-    """The files of the program inside, by name; the first is started."""
     tmp_bytes: int
     filters: bytes
     """What the kernel is to refuse, as a seccomp program; empty for nothing."""
@@ -125,8 +118,6 @@ def seal(
     for source, target in sources.writable:
         words += (*_parents(target), *place(source, target, writable=True))
     words += place(sources.workdir, seen.workdir, writable=sources.workdir_is_writable)
-    for name, content in sources.stub:
-        words += file(content, f"{STUB}/{name}")
     if sources.filters:
         number = next(descriptors)
         data.append((number, sources.filters))
@@ -136,10 +127,9 @@ def seal(
     data.append(
         (arguments, b"".join(word.encode("utf-8", "surrogateescape") + b"\0" for word in words))
     )
-    inside = (found.python, "-I", "-S", "-E", f"{STUB}/{sources.stub[0][0]}", str(TALK), str(SPEC))
     shifted = (*(source for source, _ in sources.writable), *writes, sources.workdir)
     return Seal(
-        argv=(found.bwrap, "--args", str(arguments), "--", *inside),
+        argv=(found.bwrap, "--args", str(arguments), "--", found.idler),
         places=tuple(places),
         data=tuple(data),
         user=user,
@@ -149,6 +139,7 @@ def seal(
             user, shifted, tuple(real.get(path, path) for path in readable if path not in texts)
         ),
         rules=tuple(_rules(sources, seen, grants, readable)),
+        filters=sources.filters,
     )
 
 
@@ -158,9 +149,6 @@ def namespace_words(found: Namespaces) -> Iterator[str]:
         yield "--unshare-user"
     yield from _SHARED
     yield from ("--unshare-cgroup-try", "--die-with-parent", "--cap-drop", "ALL")
-    if found.variant == "rootns":
-        for capability in _KEPT_BY_ROOT:
-            yield from ("--cap-add", capability)
     yield from ("--clearenv", "--hostname", "capsule")
 
 

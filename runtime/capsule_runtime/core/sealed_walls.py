@@ -38,7 +38,6 @@ class Sealing(Struct, frozen=True):
     seen: SeenPlaces
     user: int | None
     """Whom the harness becomes where root starts it."""
-    stub: tuple[tuple[str, bytes], ...]
     filters: bytes
     doors: DoorPlan = NO_DOORS
 
@@ -101,7 +100,6 @@ def _sources(ground: Ground, grants: Grants, asked: ResourceLimits, sealing: Sea
         real_paths=ground.real_paths,
         system=tuple(path for path in ground.system if path in _SYSTEM and path not in links),
         system_links=ground.system_links,
-        stub=sealing.stub,
         tmp_bytes=min(_TMP_BYTES, asked.memory // _PART_OF_MEMORY),
         filters=sealing.filters,
     )

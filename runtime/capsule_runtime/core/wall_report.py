@@ -23,6 +23,8 @@ class WallReport(Struct, frozen=True):
     landlock: int
     rules: int
     sees_root: bool
+    parent: int
+    """Its number; 0 where it is outside of the namespace."""
     reaches_parent: bool
     limits: tuple[tuple[str, int, int], ...]
     """Name, soft and hard."""
@@ -115,6 +117,8 @@ def _about_shell(plan: WallPlan, report: WallReport) -> Iterator[str]:
         yield "it is root"
     if plan.user is not None and set(report.users) != {plan.user}:
         yield f"users and groups {report.users}, planned {plan.user}"
+    if plan.seal is not None and report.parent != _NOTHING:
+        yield f"among the processes of {report.parent}"
     if plan.seal is not None and report.interfaces != _INTERFACES:
         yield f"interfaces {report.interfaces}"
     if plan.report.axes.syscalls == "filtered" and report.filters != _FILTERED:

@@ -8,8 +8,8 @@ the socket open. After any of the three the burier kills whatever the run has le
 
 It tells the supervisor, as marshalled tuples: `not-forked errno` if there is no child; `exited code
 signal` when that is reaped; `limited what times` for each limit that its cgroups met; then, always
-last, `buried killed left milliseconds lost`. It hears `signal number` and `bury`; SIGUSR1 is the
-warden's way to say `bury`. How the child becomes the harness is between it and the supervisor, on a
+last, `buried killed left milliseconds lost`. It hears `signal number`, `bury`, and in a sealed run
+`harness pid`; SIGUSR1 is the warden's way to say `bury`. How the child becomes the harness is between it and the supervisor, on a
 socket of their own: see `Handshake`. Every word that a burier says costs memory of its own, and
 there may be hundreds.
 """
@@ -28,18 +28,20 @@ if TYPE_CHECKING:
     from typing import NoReturn
 
     from capsule_runtime.host.cgroup import Cgroups, kill, make, release
+    from capsule_runtime.host.entering import enter
     from capsule_runtime.host.linux import read_signals
     from capsule_runtime.host.sealing import prepare
     from capsule_runtime.host.stub import MESSAGE_BYTES, become_program, tell
-    from capsule_runtime.host.sweep import Sweep
+    from capsule_runtime.host.sweep import Sweep, children
 else:
     import _signal as signal  # `signal` brings `enum`: 4 ms of a 10 ms start.
 
     from cgroup import kill, make, release
+    from entering import enter
     from linux import read_signals
     from sealing import prepare
     from stub import MESSAGE_BYTES, become_program, tell
-    from sweep import Sweep
+    from sweep import Sweep, children
 
 DUPFD_CLOEXEC = 1030
 
@@ -52,6 +54,7 @@ class Burier:
     __slots__ = (
         "_cgroups",
         "_harness",
+        "_is_sealed",
         "_lifeline",
         "_poll",
         "_signals",
@@ -65,6 +68,7 @@ class Burier:
         self._lifeline = lifeline
         self._signals = signals
         self._harness = 0
+        self._is_sealed = False
         self._sweep: Sweep | None = None
         self._poll = select.poll()
         for descriptor in (lifeline, signals):
@@ -131,10 +135,22 @@ class Burier:
         match marshal.loads(words):
             case ("signal", int(number)):
                 self._signal(number)
+            case ("harness", int(pid)):
+                self._go_on_with(pid)
             case ("bury",):
                 self._bury()
             case other:
                 raise ValueError(other)
+
+    def _go_on_with(self, pid: int) -> None:
+        """Take our child *pid*, which went into a root of its own, for the harness."""
+        self._is_sealed = True
+        if not self._harness:
+            return  # What it came from was killed: all is being buried.
+        os.kill(self._harness, signal.SIGKILL)
+        self._harness = pid
+        if pid not in children(os.getpid()):
+            self._end_harness(signal.SIGKILL)  # It was reaped before we knew of it.
 
     def _signal(self, number: int) -> None:
         # Reaping clears the pid, so it is never that of another process.
@@ -150,9 +166,9 @@ class Burier:
         self._poll.unregister(descriptor)
         self._bury()
 
-    def _bury(self) -> None:
+    def _bury(self, *, after_all: bool = False) -> None:
         if self._sweep is None:
-            self._sweep = Sweep()
+            self._sweep = Sweep(after_all=after_all)
 
     def _reap(self) -> bool:
         """Take every dead child; return whether living ones are left."""
@@ -171,8 +187,12 @@ class Burier:
             self._harness = 0
             code = os.waitstatus_to_exitcode(status)
             tell(self._supervisor, "exited", *((code, None) if code >= 0 else (None, -code)))
+        if self._is_sealed:
+            # With bubblewrap its namespace ends, and the kernel kills all that is in there.
+            for child in children(os.getpid()):
+                os.kill(child, signal.SIGKILL)
         # A grandchild must not outlive a normal exit, nor hold the output open.
-        self._bury()
+        self._bury(after_all=self._is_sealed)
 
 
 class LiveRun:
@@ -189,7 +209,7 @@ class LiveRun:
 def become_harness(spec: int, stdio: tuple[int, ...], talk: int, cgroups: Cgroups) -> NoReturn:
     """Turn this fresh child into the harness, or say in its *talk* with the supervisor why not.
 
-    It makes its *cgroups*. In a sealed run bubblewrap goes on with what the stub is to do.
+    It makes its *cgroups*. In a sealed run it is a child of this one that becomes it.
     """
     failure, step = errno.EINVAL, "read"
     try:
@@ -206,14 +226,14 @@ def become_harness(spec: int, stdio: tuple[int, ...], talk: int, cgroups: Cgroup
         if sealing is not None:
             step = "seal"
             prepare(sealing)
-        if not composer:
-            become_program(talk, launch)
-        os.set_inheritable(talk, True)
-        os.execve(composer[0], composer, {})
+        if composer and not enter(composer, talk + 1):
+            while True:
+                signal.pause()  # The burier ends us, once it knows with whom it goes on.
+        become_program(talk, launch)
     except OSError as refusal:
         failure = refusal.errno or failure
         if step == "seal":
-            step = f"seal: {refusal}"
+            step = f"seal: {refusal.strerror}"
     finally:
         tell(talk, "failed", failure, step)
         os._exit(127)

@@ -139,8 +139,7 @@ class Warden:
                 cleanup_on_fail.pop_all()
         except OSError as refusal:
             raise HostError("E-HOST-001", f"cannot ask the warden: {refusal}") from refusal
-        is_sealed = spawn.walls is not None and spawn.walls.seal is not None
-        tree = Tree(spawn.run, burier, self._remind, cage, is_sealed=is_sealed)
+        tree = Tree(spawn.run, burier, self._remind, cage)
         self._trees = [*(tree for tree in self._trees if not tree.is_over), tree]
         return tree, Handshake(talk)
 
@@ -166,8 +165,6 @@ class Warden:
                 what = f"the root of the run cannot be made: {step[6:]}"
                 hint = _OWN_IT if CANNOT_SHIFT in step else _ITS_WORDS
                 return HostError("E-HOST-034", what, hint)
-            case step if step.startswith("stub: "):
-                return HostError("E-HOST-034", f"the walls inside cannot be put up: {step[6:]}")
             case "cgroup":
                 return HostError("E-HOST-030", f"cannot make the cgroups of the run: {reason}")
             case "chdir":
@@ -195,6 +192,8 @@ async def _launched(spawn: Spawn, tree: Tree, handshake: Handshake) -> Refusal |
     tree.pid, tree.handed = heard.pid, heard.handed
     if spawn.walls is not None:
         _check_walls(spawn.walls, heard.report, tree)
+        if spawn.walls.seal is not None:
+            tree.has_moved()
         handshake.go()
     end = await handshake.hear()
     assert not isinstance(end, Here), "a child is there once"

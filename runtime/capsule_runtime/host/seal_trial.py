@@ -1,8 +1,8 @@
-"""Try once whether a sealed root can be had: open, shift owners, and become bubblewrap.
+"""Try once whether a sealed root can be had: open, shift owners, have one composed, and go in.
 
 Run as `python -I -S seal_trial.py FOLDER USER WORD…`: a folder of ours, the number of a user to whom
-it is shown as its own (`-` for nobody), and the command that composes the root. Loaded by path: the
-standard library only.
+it is shown as its own (`-` for nobody), and the command that composes the root. It says `ok`, or what
+is in the way. Loaded by path: the standard library only.
 """
 
 from __future__ import annotations
@@ -12,24 +12,54 @@ import sys
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    import signal
+
+    from capsule_runtime.host.entering import enter
+    from capsule_runtime.host.linux import become_reaper
     from capsule_runtime.host.sealing import prepare
+    from capsule_runtime.host.sweep import children
 else:
+    import _signal as signal
+
     sys.path.append(os.path.dirname(os.path.abspath(__file__)))
+    from entering import enter
+    from linux import become_reaper
     from sealing import prepare
+    from sweep import children
 
 FOLDER = 10
 """The descriptor by which the command, which says so itself, finds the folder."""
+_FIRST_FREE = 3
 
 
 def main() -> None:
     folder, user, *command = sys.argv[1:]
-    path = os.fsencode(folder)
-    shift = None if user == "-" else (int(user), (path,), ())
-    try:
-        prepare((((FOLDER, path),), (), shift))
-    except OSError as refusal:
-        sys.exit(str(refusal))
-    os.execve(command[0], command, {})
+    become_reaper(b"capsule-trial")
+    heard, says = os.pipe2(os.O_CLOEXEC)
+    if os.fork() == 0:
+        os.dup2(says, 1)
+        os.closerange(_FIRST_FREE, os.sysconf("SC_OPEN_MAX"))
+        try:
+            go_in(os.fsencode(folder), user, [os.fsencode(word) for word in command])
+        except OSError as refusal:
+            os.write(1, f"{refusal.strerror}\n".encode())
+        finally:
+            os._exit(0)
+    os.close(says)
+    with open(heard, "rb") as words:
+        said = words.read()
+    for child in children(os.getpid()):
+        os.kill(child, signal.SIGKILL)
+    while children(os.getpid()):
+        os.wait()
+    os.write(1, said)
+
+
+def go_in(folder: bytes, user: str, command: list[bytes]) -> None:
+    shift = None if user == "-" else (int(user), (folder,), ())
+    prepare((((FOLDER, folder),), (), shift))
+    if enter(command, _FIRST_FREE):
+        os.write(1, b"ok\n" if os.getppid() == 0 else b"it has no processes of its own\n")
 
 
 if __name__ == "__main__":

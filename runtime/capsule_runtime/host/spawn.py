@@ -9,10 +9,7 @@ from collections.abc import Mapping
 from msgspec import Struct
 
 from capsule_runtime.core.sandbox_plan import WallPlan
-from capsule_runtime.core.seal import SPEC, Seal, Shift
-
-_OLD_MARSHAL = 2
-"""The interpreter inside may be another one than the one outside."""
+from capsule_runtime.core.seal import Seal, Shift
 
 
 class Spawn(Struct, frozen=True):
@@ -35,9 +32,9 @@ class Spawn(Struct, frozen=True):
         launch = (argv, env, os.fsencode(self.cwd), walls, ports)
         if seal is None:
             shift = _shift(scope.shift) if scope else None
-            return marshal.dumps((launch, ((), (), shift) if shift else None, ()))
+            return marshal.dumps((launch, ((), (), shift) if shift else None, []))
         composer = [os.fsencode(word) for word in seal.argv]
-        return marshal.dumps((None, _sealing(seal, marshal.dumps(launch, _OLD_MARSHAL)), composer))
+        return marshal.dumps((launch, _sealing(seal), composer))
 
 
 Rules = tuple[tuple[bytes, str], ...] | None
@@ -51,12 +48,15 @@ def _walls(plan: WallPlan) -> Walls:
     rules = None
     if plan.rules is not None:
         rules = tuple((os.fsencode(path), kind) for path, kind in plan.rules)
-    return plan.limits.rlimits, rules, plan.user, plan.scope.program if plan.scope else None
+    programs = plan.scope.program if plan.scope else None
+    if plan.seal is not None and plan.seal.filters:
+        programs = (b"", plan.seal.filters)
+    return plan.limits.rlimits, rules, plan.user, programs
 
 
-def _sealing(seal: Seal, launch: bytes) -> Sealing:
+def _sealing(seal: Seal) -> Sealing:
     places = tuple((number, os.fsencode(path)) for number, path in seal.places)
-    return places, ((SPEC, launch), *seal.data), _shift(seal.shift)
+    return places, seal.data, _shift(seal.shift)
 
 
 def _shift(shift: Shift | None) -> tuple[int, Paths, Paths] | None:

@@ -1,8 +1,7 @@
 """The last step before a harness: walls around this process, a word with the supervisor, `execve`.
 
-Loaded by path: the standard library only. The burier's child imports it. In a sealed run it is the
-program that bubblewrap starts in the new root: `python -I -S -E stub.py TALK SPEC`, where TALK is
-the child's end of the `Handshake` and SPEC a memfd that says what to run.
+Loaded by path into the warden's bare interpreter: the standard library only. What runs it is the
+burier's child, or in a sealed run what that has become in a root of its own.
 """
 
 from __future__ import annotations
@@ -23,9 +22,6 @@ else:
     import _signal as signal
     import _socket as socket
 
-    if __name__ == "__main__":
-        # Isolated mode leaves the script's own directory out.
-        sys.path.append(os.path.dirname(os.path.abspath(__file__)))
     from walls import raise_walls
 
 MESSAGE_BYTES = 4096
@@ -36,19 +32,6 @@ GO = marshal.dumps(("go",))
 Launch = tuple[list[bytes], dict[bytes, bytes], bytes, "Walls | None", tuple[int, ...]]
 """The program and its arguments, its whole environment, where it works, its walls, and the ports of
 its own loopback at which the supervisor is to serve it."""
-
-
-def main() -> NoReturn:
-    talk, spec = map(int, sys.argv[1:])
-    try:
-        with open(spec, "rb") as file:
-            launch = marshal.loads(file.read())
-        os.closerange(max(talk, spec) + 1, os.sysconf("SC_OPEN_MAX"))
-        os.set_inheritable(talk, False)
-    except (OSError, ValueError, EOFError, TypeError) as trouble:
-        tell(talk, "failed", 0, f"stub: {trouble}")
-        os._exit(FAILED)
-    become_program(talk, launch)
 
 
 def become_program(talk: int, launch: Launch) -> NoReturn:
@@ -118,7 +101,3 @@ def tell(supervisor: int, *words: int | str | dict[str, object] | None) -> None:
         os.write(supervisor, marshal.dumps(words))
     except (BrokenPipeError, ConnectionResetError):
         pass  # It died, or does not care any more.
-
-
-if __name__ == "__main__":
-    main()

@@ -40,10 +40,12 @@ class Sweep:
 
     __slots__ = ("_due", "_killed", "_self", "_spared", "_started", "left")
 
-    def __init__(self, spared: Container[int] = ()) -> None:
+    def __init__(self, spared: Container[int] = (), *, after_all: bool = False) -> None:
+        """*after_all*: what is to die has been killed already, and has a moment to be gone."""
         self._self = os.getpid()
         self._spared = spared
-        self._started = self._due = time.monotonic()
+        self._started = time.monotonic()
+        self._due = self._started + (PAUSE_SECONDS if after_all else 0)
         self._killed: set[tuple[int, bytes]] = set()
         self.left = 0
 

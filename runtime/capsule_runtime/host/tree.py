@@ -23,8 +23,6 @@ BURIAL_SECONDS = 30.0
 """How long a burial may take: the burier's own time, the warden's in its place, and some."""
 
 _MESSAGE_BYTES = 4096
-_BY_SIGNAL = 128
-_SIGNALS = frozenset(map(int, signal.valid_signals()))
 
 
 class Exit(Struct, frozen=True):
@@ -52,8 +50,6 @@ class Tree:
         burier: socket.socket,
         remind: Callable[[str], None],
         cage: str = "",
-        *,
-        is_sealed: bool = False,
     ) -> None:
         """*cage* is the name of its cgroups."""
         self.run = run
@@ -61,7 +57,6 @@ class Tree:
         self.pid = 0
         self.handed: tuple[int, ...] = ()
         """Descriptors that the harness handed out; theirs to close who serve it."""
-        self._is_sealed = is_sealed
         self._burier = burier
         self._remind = remind
         self.limits_met: dict[str, int] = {}
@@ -84,8 +79,6 @@ class Tree:
     async def refused(self) -> Refusal:
         """Wait until it is known why there never was a child to talk with."""
         await self._until(lambda: self._refusal is not None)
-        if self._refusal is None and self._is_sealed and self._exit is not None:
-            return Refusal(0, f"seal: bubblewrap ended with {self._exit.code or self._exit.signal}")
         return self._refusal or Refusal(0, "silent" if self._silent else "lost")
 
     async def exited(self) -> Exit:
@@ -119,6 +112,10 @@ class Tree:
             ValueError: there is no such signal.
         """
         self._say("signal", signal.Signals(signum).value)
+
+    def has_moved(self) -> None:
+        """Tell the burier that the harness is not what it forked: `pid` is, in a root of its own."""
+        self._say("harness", self.pid)
 
     def bury(self) -> None:
         """Ask for the whole tree to be killed. Asking twice changes nothing."""
@@ -176,7 +173,7 @@ class Tree:
             case ("not-forked", int(number)):
                 self._refusal = Refusal(number, "fork")
             case ("exited", code, number):
-                self._exit = _within(code) if self._is_sealed and code else Exit(code, number)
+                self._exit = Exit(code, number)
                 self._hurry()
             case ("buried", int(killed), int(left), int(milliseconds), bool(lost)):
                 self._burial = Burial(killed, left, milliseconds, lost)
@@ -189,9 +186,3 @@ class Tree:
     def _fall_silent(self) -> None:
         self._silent = True
         self._burier.close()
-
-
-def _within(code: int) -> Exit:
-    """Return how the harness of a sealed run ended: bubblewrap tells its signals as codes."""
-    number = code - _BY_SIGNAL
-    return Exit(None, number) if number in _SIGNALS else Exit(code, None)

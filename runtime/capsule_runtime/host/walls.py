@@ -41,7 +41,7 @@ def raise_walls(walls: Walls) -> tuple[dict[str, object], int | None]:
     """Put up *walls* around this process; return what is there now, and who hears of its calls.
 
     They are limits by name, Landlock's rules, if there are to be any, the user to become, if it is to
-    be another one, and two filters: of the calls of the first somebody else is told.
+    be another one, and two filters: of the calls of the first, if there is one, somebody else is told.
 
     Raises:
         OSError: one cannot be put up.
@@ -54,12 +54,14 @@ def raise_walls(walls: Walls) -> tuple[dict[str, object], int | None]:
     abi, count = (0, 0) if rules is None else restrict(rules)
     told = None
     if programs is not None:
-        told = install_notifying(programs[0])
-        install(programs[1])
+        asking, refusing = programs
+        told = install_notifying(asking) if asking else None
+        install(refusing)
     return {
         "landlock": abi,
         "rules": count,
         "sees_root": _can_list(b"/"),
+        "parent": os.getppid(),
         "reaches_parent": _can_signal(os.getppid()),
         "limits": [(name, *resource.getrlimit(number_of(name))) for name, _ in limits],
         "descriptors": _descriptors(),
@@ -128,6 +130,8 @@ def _can_list(folder: bytes) -> bool:
 
 
 def _can_signal(pid: int) -> bool:
+    if pid == 0:
+        return False  # It is outside of all that we can name.
     try:
         os.kill(pid, 0)
     except PermissionError:

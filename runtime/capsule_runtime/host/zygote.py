@@ -167,7 +167,7 @@ def rehearse(burier: Burier) -> None:
     request(ours, NO_CGROUPS, [supervisor.fileno(), *nothing])
     cgroups, descriptors = receive(theirs)
     answer(theirs, os.getpid())
-    become_reaper(b"capsule-burier")
+    become_reaper(b"capsule-zygote")
     burier.start(cgroups, *descriptors)
     burier.live()
     stop_reaping(b"capsule-zygote")

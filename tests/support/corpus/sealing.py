@@ -47,7 +47,7 @@ def _environment(**names: str) -> Generator[None]:
 @probe(35, "have its own bwrap or python3 run in place of the system's")
 async def plant_programs(rig: Rig) -> list[str]:
     landed = rig.outside / "landed"
-    for name in ("bwrap", "python3", "python3.11", "unshare"):
+    for name in ("bwrap", "cat", "python3", "python3.11", "unshare"):
         planted = rig.workdir / name
         planted.write_text(f"#!/bin/sh\necho {name} >> {landed}\n")
         planted.chmod(0o755)
@@ -65,10 +65,10 @@ async def tamper_with_the_stub(rig: Rig) -> list[str]:
     (rig.workdir / "sitecustomize.py").write_text(f"open({str(landed)!r}, 'w').close()\n")
     (rig.workdir / "marshal.py").write_text(f"open({str(landed)!r}, 'w').close()\n")
     code = """
-for name in ("stub.py", "walls.py", "new.py"):
-    route(name, lambda: done(os.close(os.open("/.capsule/" + name, os.O_WRONLY | os.O_CREAT))))
-route("remove", lambda: done(os.unlink("/.capsule/stub.py")))
-route("move", lambda: done(os.rename("/.capsule", "/x")))
+for name in os.listdir("/proc"):
+    if name.isdigit() and int(name) != os.getpid():
+        path = f"/proc/{name}/mem"
+        route(path, lambda: done(os.close(os.open(path, os.O_RDWR))))
 """
     if not rig.is_walled:
         python = ["python3", "-c", "import marshal"]

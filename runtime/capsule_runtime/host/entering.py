@@ -1,0 +1,122 @@
+"""Go on in a root that bubblewrap composes: as a new process, in namespaces that are not ours.
+
+Loaded by path into the warden's bare interpreter: the standard library only. Runs in the forked
+child that becomes the harness. bubblewrap is started beside it, with a program that does nothing as
+what runs inside; once that one is there, the root is complete. Then this process joins its
+namespaces and forks: who is in a namespace of processes was born there. So nothing that puts up the
+walls lies in the root or starts there, which would take as long as all the rest.
+
+bubblewrap and the new process are our siblings: they are the burier's children, and the first ends
+with it.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import os
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from capsule_runtime.host.linux import fork_sibling
+    from capsule_runtime.host.sweep import PARENT, children, read_stat
+else:
+    from linux import fork_sibling
+    from sweep import PARENT, children, read_stat
+
+_THERE = b"x"
+_WORDS_BYTES = 4096
+_NAMESPACES = {
+    "user": 0x10000000,
+    "mnt": 0x20000,
+    "cgroup": 0x2000000,
+    "uts": 0x4000000,
+    "ipc": 0x8000000,
+    "pid": 0x20000000,
+    "net": 0x40000000,
+}
+"""By the name of its file in /proc: the flag for it."""
+
+_libc = ctypes.CDLL(None, use_errno=True)
+
+
+def enter(composer: list[bytes], first_free: int) -> bool:
+    """Have *composer* compose a root, and go on in it; return whether this is the new process.
+
+    The old one has nothing left to do, and nothing open. Of the new one's descriptors, those from
+    *first_free* on are closed.
+
+    Raises:
+        OSError: the root could not be composed, or not be entered.
+    """
+    bubblewrap, heard = _compose(composer)
+    try:
+        words = _hear(heard)
+    finally:
+        os.closerange(first_free, os.sysconf("SC_OPEN_MAX"))
+    if not words.endswith(_THERE):
+        complaint = words.decode(errors="replace").strip()
+        raise OSError(0, complaint or "bubblewrap ended without a word")
+    _join(bubblewrap)
+    if fork_sibling():
+        os.closerange(0, os.sysconf("SC_OPEN_MAX"))
+        return False
+    os.setsid()
+    return True
+
+
+def _compose(composer: list[bytes]) -> tuple[int, int]:
+    """Start *composer* as our sibling; return its pid, and where it and what it starts are heard."""
+    heard, says = os.pipe2(os.O_CLOEXEC)
+    idle, awake = os.pipe2(os.O_CLOEXEC)
+    os.write(awake, _THERE)
+    bubblewrap = fork_sibling()
+    if bubblewrap == 0:
+        try:
+            # What runs inside repeats what it reads, and then waits: it holds the other end itself.
+            os.set_inheritable(awake, True)
+            for target, descriptor in ((0, idle), (1, says), (2, says)):
+                os.dup2(descriptor, target)
+            os.execve(composer[0], composer, {})
+        except OSError as refusal:
+            os.write(says, f"{composer[0].decode(errors='replace')}: {refusal}".encode())
+        finally:
+            os._exit(1)
+    for descriptor in (says, idle, awake):
+        os.close(descriptor)
+    return bubblewrap, heard
+
+
+def _hear(heard: int) -> bytes:
+    """Return what is said until the program inside is there, or nobody can say anything more."""
+    words = b""
+    while not words.endswith(_THERE) and (more := os.read(heard, _WORDS_BYTES)):
+        words += more
+    return words
+
+
+def _join(bubblewrap: int) -> None:
+    """Join the namespaces that are not ours of what *bubblewrap* has started, its only child.
+
+    From now on what this process forks is in its namespace of processes; itself stays outside.
+    """
+    first = next(iter(children(bubblewrap)), 0)
+    process = os.pidfd_open(first)
+    try:
+        # Not another one, which got its number after its end.
+        if read_stat(first)[PARENT : PARENT + 1] != [b"%d" % bubblewrap]:
+            raise OSError(0, "bubblewrap has ended")
+        flags = sum(flag for name, flag in _NAMESPACES.items() if _is_other(first, name))
+        if _libc.setns(process, flags) != 0:
+            number = ctypes.get_errno()
+            raise OSError(number, f"setns: {os.strerror(number)}")
+    finally:
+        os.close(process)
+
+
+def _is_other(process: int, name: str) -> bool:
+    try:
+        return (
+            os.stat(f"/proc/{process}/ns/{name}").st_ino != os.stat(f"/proc/self/ns/{name}").st_ino
+        )
+    except FileNotFoundError:
+        return False  # The kernel has no such namespaces.
