@@ -70,7 +70,7 @@ class Attempt:
         self._hands = Hands(self._driver)
         self._decider = Decider(run, log, host.clock, self._hands.act, reserve)
         self._heed = heed
-        self._working = Working(launching.workroom, self._record, self._note)
+        self._working = Working(launching.workroom, launching.handing, self._record, self._note)
         self._watch = DeadlineWatch(run, self._decider, host.clock, self._limits, self.ask_stop)
         self._hands.watch = self._watch
         self._resources: RunResources | None = None

@@ -34,6 +34,7 @@ from capsule_runtime.host.clock import Clock, SystemClock, new_id
 from capsule_runtime.host.control import Doorbell, open_doorbell
 from capsule_runtime.host.day_account import DayAccount
 from capsule_runtime.host.finishing import finish
+from capsule_runtime.host.handing import Handing
 from capsule_runtime.host.hub import Hub
 from capsule_runtime.host.leftovers import remove_leftovers
 from capsule_runtime.host.locks import remove_if_free, try_take
@@ -41,7 +42,14 @@ from capsule_runtime.host.machine import find_machine
 from capsule_runtime.host.process import open_warden
 from capsule_runtime.host.resource_watch import ResourceWatch
 from capsule_runtime.host.shared import Host, Outside
-from capsule_runtime.host.state import default_state, doorbell, places_of, warden_door, warden_lock
+from capsule_runtime.host.state import (
+    default_state,
+    doorbell,
+    places_of,
+    private_folders,
+    warden_door,
+    warden_lock,
+)
 from capsule_runtime.host.store import open_store
 from capsule_runtime.host.workroom import Workroom
 from capsule_runtime.known_runs import KnownRuns
@@ -168,7 +176,9 @@ class Supervisor:
                 places.run,
                 state_folder,
                 parse_size(ready.capsule.manifest.workdir.copies_at_most),
+                None if shell.owner is None else (shell.owner, shell.owner),
             ),
+            Handing(private_folders(places), shell.owner),
             ready.notes,
         )
         attempt = Attempt(self._registrar.host, state, log, launching, self._heeder.heed)

@@ -48,6 +48,8 @@ class Result(Struct, frozen=True):
     context: str
     workdir: str
     workdir_mode: WorkdirMode | None
+    why_copy: str
+    """Why it worked on a copy that nobody asked for; "" where it did not."""
     changes: WorkChanges | None
     """What the run changed in the work directory, as far as that is looked at; null before its end."""
     patch: str | None
@@ -128,6 +130,7 @@ def result_of(record: Record, out_folder: Path, prices: PriceTable | None) -> Re
         context=created.context,
         workdir=created.workdir,
         workdir_mode=created.workdir_mode,
+        why_copy=created.why_copy,
         changes=record.changes,
         patch=patch_of(record, out_folder),
         applied_at=record.applied.at if record.applied else None,

@@ -63,6 +63,7 @@ def ground_of(
         credentials=tuple(os.path.join(home, name) for name in CREDENTIALS),
         etc=tuple(filter(os.path.exists, (f"/etc/{name}" for name in ETC))),
         closed=tuple(closed_above(map(str, needed))),
+        barred=tuple(barred_above(map(str, needed))),
         foreign_workdir=places.workdir_mode == "rw" and os.stat(workdir).st_uid != os.geteuid(),
     )
     return replace(ground, real_paths=tuple(_real_paths(readable(ground), written)))
@@ -80,11 +81,17 @@ def _real_paths(paths: Iterable[str], written: Sequence[str]) -> Iterator[tuple[
 
 def closed_above(paths: Iterable[str]) -> Iterator[str]:
     """Yield the folders of the caller's above *paths* that nobody else may enter."""
+    for folder in barred_above(paths):
+        if os.stat(folder).st_uid == os.geteuid():
+            yield folder
+
+
+def barred_above(paths: Iterable[str]) -> Iterator[str]:
+    """Yield the folders above *paths* that only their owners, and their groups, may enter."""
     above = {str(parent) for path in paths for parent in Path(os.path.realpath(path)).parents}
     for folder in sorted(above):
         with suppress(FileNotFoundError):  # It is made beneath one that is there, and as closed.
-            found = os.stat(folder)
-            if found.st_uid == os.geteuid() and not found.st_mode & stat.S_IXOTH:
+            if not os.stat(folder).st_mode & stat.S_IXOTH:
                 yield folder
 
 

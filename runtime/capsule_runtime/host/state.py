@@ -75,6 +75,25 @@ def places_of(
     )
 
 
+def private_folders(places: Places) -> tuple[Path, ...]:
+    """Return the folders that a harness writes, beside its work directory and what was granted."""
+    return places.out, places.home, places.tmp
+
+
+def open_ways(places: Places) -> None:
+    """Let other users through to the folders of a run, which are its user's alone.
+
+    Raises:
+        HostError: the disk refuses.
+    """
+    own, context = places.run, places.home.parent
+    try:
+        for folder in (own.parent.parent, own.parent, own, context.parent, context):
+            folder.chmod(0o711)
+    except OSError as exc:
+        raise HostError("E-HOST-004", f"cannot open the folders of the run: {exc}") from exc
+
+
 def make_places(places: Places) -> None:
     """Create the folders, for the owner's eyes only.
 
@@ -82,7 +101,7 @@ def make_places(places: Places) -> None:
         HostError: the disk refuses.
     """
     try:
-        for folder in (places.out, places.home, places.tmp):
+        for folder in private_folders(places):
             for parent in (folder.parent.parent, folder.parent, folder):
                 parent.mkdir(mode=0o700, exist_ok=True)
     except OSError as exc:
