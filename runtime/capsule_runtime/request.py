@@ -130,7 +130,7 @@ class Ready(Struct, frozen=True):
     shell: Shell = ADVISORY
     """How it is contained."""
     why_copy: str = ""
-    """Why it works on a copy that nobody asked for."""
+    """Why on a copy, if nobody asked for one."""
 
     @property
     def on_permission(self) -> Policy:
@@ -140,8 +140,7 @@ class Ready(Struct, frozen=True):
     @property
     def notes(self) -> tuple[str, ...]:
         """Return what is noted of the launch."""
-        harness = self.capsule.described.harness
-        version = self.installed.note(harness) if self.installed else None
+        version = self.installed.note(self.capsule.described.harness) if self.installed else None
         return tuple(
             filter(None, (version, self.why_copy and f"it works on a copy: {self.why_copy}"))
         )
@@ -210,13 +209,11 @@ def grant(draft: Draft, state: Path | None = None) -> Ready:
 def contained(ready: Ready, state: Path) -> Ready:
     """Return *ready* in its tier, on a copy where that takes one. Raises as `check_request`."""
     shell = shell_of(ready.standing, state).with_doors(doors_of(ready))
-    ready = replace(ready, shell=shell)
-    if not shell.needs_user:
-        return ready
     wish = WorkWish(ready.workdir, ready.workdir_mode, ready.request.workdir_mode)
     why_copy = why_in_copy(shell, wish, state)
     check_writable(shell, ready.grants.write, state)
-    return replace(ready, workdir_mode="copy", why_copy=why_copy) if why_copy else ready
+    copied = {"workdir_mode": "copy", "why_copy": why_copy} if why_copy else {}
+    return replace(ready, shell=shell, **copied)
 
 
 def settle(draft: Draft, state: Path) -> Ready:

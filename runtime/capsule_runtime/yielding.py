@@ -13,7 +13,6 @@ from pathlib import Path
 from msgspec import Struct
 
 from capsule_runtime.containing import Shell
-from capsule_runtime.core.work import WorkdirMode
 from capsule_runtime.errors import ContainmentError
 
 
@@ -21,9 +20,9 @@ class WorkWish(Struct, frozen=True):
     """What is wished of a work directory."""
 
     workdir: Path
-    mode: WorkdirMode
+    mode: str
     """In which the run has it, if it can."""
-    named: WorkdirMode | None
+    named: str | None
     """Which one the caller named."""
 
 
@@ -61,6 +60,8 @@ def check_writable(shell: Shell, granted: Iterable[str], state: Path) -> None:
 
 
 def _why_not(shell: Shell, folder: Path, state: Path) -> str:
+    if not shell.needs_user:
+        return ""
     from capsule_runtime.host.shifting import why_not_shifted  # only root has a need
 
     why = why_not_shifted(str(folder), state)

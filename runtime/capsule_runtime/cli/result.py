@@ -49,7 +49,6 @@ class Result(Struct, frozen=True):
     workdir: str
     workdir_mode: WorkdirMode | None
     why_copy: str
-    """Why it worked on a copy that nobody asked for; "" where it did not."""
     changes: WorkChanges | None
     """What the run changed in the work directory, as far as that is looked at; null before its end."""
     patch: str | None
@@ -276,8 +275,5 @@ def _draft_beside(path: Path) -> Path:
 
 
 def _discard(draft: Path) -> None:
-    try:
+    with suppress(OSError):  # Its folder is out of reach; what made it so is being told already.
         draft.unlink(missing_ok=True)
-    except OSError:
-        # Its folder is out of reach; what made it so is being told already.
-        return
