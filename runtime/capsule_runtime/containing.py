@@ -104,6 +104,11 @@ class Shell(Struct, frozen=True):
         return None if made is None or made.shifts else made.user
 
     @property
+    def walker(self) -> int | None:
+        """Return the user that must reach by itself all that a run needs; None: it is shown it."""
+        return None if self.scoping is None else self.owner
+
+    @property
     def environment(self) -> dict[str, str]:
         """Return the variables that lead programs to the doors."""
         made = self.sealing or self.scoping
@@ -185,7 +190,7 @@ def walls_of(
     """
     there = struct_replace(grants, read=_there(grants.read), write=_there(grants.write))
     try:
-        ground = ground_of(capsule, places, launch, state, there.write)
+        ground = ground_of(capsule, places, launch, state, there)
     except OSError as exc:
         raise HostError("E-HOST-031", f"the walls cannot be planned: {exc}") from exc
     asked, machine = ResourceLimits.of(limits), find_machine()

@@ -17,10 +17,13 @@ from capsule_runtime.core.units import parse_size
 from capsule_runtime.core.work import WorkChanges
 from capsule_runtime.core.work_facts import Collected, Copied
 from capsule_runtime.errors import CapsuleError
+from capsule_runtime.host.capsule import Places
 from capsule_runtime.host.filling import Stopped, TooLarge
 from capsule_runtime.host.handing import Handing, take_back
+from capsule_runtime.host.showing import remove_copies
 from capsule_runtime.host.state import run_folder
 from capsule_runtime.host.workroom import Workroom
+from capsule_runtime.manifest import Manifest
 
 T = TypeVar("T")
 
@@ -114,6 +117,7 @@ class Working:
 
     async def take_back(self) -> None:
         """Have what the run's user had be ours again; nothing of the run may live."""
+        remove_copies(self._workroom.folder)
         handing, self._handing = self._handing, None
         if handing is None or handing.user is None:
             return
@@ -128,6 +132,18 @@ def why_not_taken_back(folders: Iterable[Path]) -> str:
     except OSError as exc:
         return f"what the run made still belongs to the user that it had: {exc}"
     return ""
+
+
+def workroom_for(places: Places, state: Path, manifest: Manifest, owner: int | None) -> Workroom:
+    """Return the work directory of a new run; a copy is *owner*'s while the run works."""
+    return Workroom(
+        places.workdir_mode,
+        places.original,
+        places.run,
+        state,
+        parse_size(manifest.workdir.copies_at_most),
+        None if owner is None else (owner, owner),
+    )
 
 
 def workroom_of(created: Created, state: Path) -> Workroom:
@@ -146,6 +162,7 @@ async def left_behind(workroom: Workroom) -> WorkChanges | str | None:
 
     Its copy is removed, unless there is more in it than could be collected.
     """
+    await anyio.to_thread.run_sync(remove_copies, workroom.folder)
     try:
         changes = await in_thread(workroom.collect, threading.Event())
     except _FAILURES as exc:

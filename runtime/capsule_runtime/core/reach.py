@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
-from capsule_runtime.core.grants import is_beneath
+from capsule_runtime.core.grants import Grants, is_beneath
 from capsule_runtime.core.sandbox_plan import Ground
 from capsule_runtime.errors import ContainmentError
 
 
-def check_reach(ground: Ground) -> None:
+def check_reach(ground: Ground, grants: Grants) -> None:
     """Refuse a run that needs what lies in a folder that only its owner may enter.
 
     Raises:
         ContainmentError: E-CAP-007, there is such a folder.
     """
-    for what, path, hint in _needed(ground):
+    for what, path, hint in _needed(ground, grants):
         if closed := barring(ground, path):
             raise ContainmentError(
                 "E-CAP-007",
@@ -32,16 +32,21 @@ def barring(ground: Ground, path: str) -> str:
     return ""
 
 
-def _needed(ground: Ground) -> tuple[tuple[str, str, str], ...]:
+def _needed(ground: Ground, grants: Grants) -> tuple[tuple[str, str, str], ...]:
     folder = "Have it where others can enter, such as /srv or /opt."
     named = [
         ("the run's own folder", path, "Set CAPSULE_STATE to a folder outside of it.")
         for path in ground.writable
     ]
-    named.append(("the capsule", ground.capsule, folder))
     if ground.workdir_mode == "ro":
         named.append(
             ("the work directory", ground.workdir, "Let it have a copy: --workdir-mode copy.")
         )
-    named += [("the program", path, folder) for path in ground.program.files]
+    named += [("what was granted to be read", path, folder) for path in grants.read]
+    # What lies in the capsule is copied with it.
+    programs = (path for path in ground.program.files if not is_beneath(path, ground.capsule))
+    named += [
+        ("the program", path, f"{folder} Or put another first, with --env PATH=…")
+        for path in programs
+    ]
     return tuple(named)

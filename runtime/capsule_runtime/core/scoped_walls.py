@@ -49,7 +49,7 @@ def plan_scoped(
     check_grants(ground, grants)
     has_only_own = scoping.user is not None and not scoping.shifts
     if has_only_own:
-        check_reach(ground)
+        check_reach(ground, grants)
     limits = plan_limits(asked, machine)
     roots = (*ground.writable, *grants.write)
     if ground.workdir_mode != "ro":

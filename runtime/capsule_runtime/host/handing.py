@@ -37,7 +37,7 @@ class Handing(Struct, frozen=True):
             return
         try:
             for folder in self.folders:
-                with _opened(folder) as top:
+                with opened(folder) as top:
                     os.chown(top, self.user, self.user)  # First: it tells that there is more.
                     _give_all(top, self.user)
         except OSError as exc:
@@ -53,7 +53,7 @@ def take_back(folders: Iterable[Path]) -> None:
         OSError: the system refuses.
     """
     for folder in folders if os.geteuid() == 0 else ():
-        with suppress(FileNotFoundError), _opened(folder) as top:
+        with suppress(FileNotFoundError), opened(folder) as top:
             if not _is_runs(os.fstat(top).st_uid):
                 continue
             for found in Walk(top, _MOST_ENTRIES):
@@ -89,7 +89,8 @@ def _is_runs(user: int) -> bool:
 
 
 @contextmanager
-def _opened(folder: Path) -> Generator[int]:
+def opened(folder: Path) -> Generator[int]:
+    """Hold *folder* open, which is a folder and no link."""
     top = open_folder(folder)
     try:
         yield top

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import os
 import sys
-from functools import cache
 from hashlib import sha256
 from pathlib import Path
 
@@ -17,9 +16,9 @@ from capsule_runtime.core.mounts import mounts_at
 from capsule_runtime.host.kept_file import keep, read_kept
 from capsule_runtime.host.leftovers import boot_id
 from capsule_runtime.host.namespaces import TRIAL_USER, said, standing
+from capsule_runtime.host.rights import may_mount
 
 _TRIAL = str(Path(__file__).with_name("shift_trial.py"))
-_SYS_ADMIN = 1 << 21
 _OK = "ok"
 
 
@@ -35,13 +34,6 @@ def why_not_shifted(folder: str, state: Path | None = None) -> str:
         place = os.path.dirname(place)
     mounts = mounts_at(Path("/proc/self/mountinfo").read_bytes(), os.fsencode(place))
     return _find(b"\n".join(mounts), place, state)
-
-
-@cache
-def may_mount() -> bool:
-    """Whether this process has the right to."""
-    words = Path("/proc/self/status").read_text(encoding="utf-8", errors="replace").split()
-    return bool(int(words[words.index("CapEff:") + 1], 16) & _SYS_ADMIN)
 
 
 _found: dict[bytes, str] = {}

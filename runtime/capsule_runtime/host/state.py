@@ -11,15 +11,26 @@ from capsule_runtime.host.capsule import Places
 from capsule_runtime.host.workroom import work_folder
 
 STATE_VARIABLE = "CAPSULE_STATE"
+STATE_OF_ROOT = "/var/lib/capsule/state"
+"""Of root without CAP_SYS_ADMIN, whose home only itself may enter."""
 
 
 def default_state() -> Path:
-    """Return the state directory: CAPSULE_STATE, or the platform's."""
+    """Return the state directory: CAPSULE_STATE, or the platform's.
+
+    Root that may not mount has it where the user of a run can be let through.
+    """
     if given := os.environ.get(STATE_VARIABLE):
         return _absolute(given)
     from platformdirs import user_state_path  # not needed where the variable is set
 
-    return user_state_path("capsule")
+    usual = user_state_path("capsule")
+    if os.geteuid() == 0:
+        from capsule_runtime.host.rights import is_open_to_others, may_mount
+
+        if not (may_mount() or is_open_to_others(usual)):
+            return Path(STATE_OF_ROOT)
+    return usual
 
 
 def _absolute(given: str) -> Path:
