@@ -41,5 +41,6 @@ class Launching(Struct, frozen=True):
         check_names(self.launch.plan.collect)
         write_files(self.places.home, self.launch.plan.files)
         if self.handing.user is not None:
-            open_ways(self.places)
+            if self.launch.walls is not None and self.launch.walls.scope is not None:
+                open_ways(self.places)
             self.handing.give()

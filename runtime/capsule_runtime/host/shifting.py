@@ -17,6 +17,7 @@ from capsule_runtime.host.kept_file import keep, read_kept
 from capsule_runtime.host.leftovers import boot_id
 from capsule_runtime.host.namespaces import TRIAL_USER, said, standing
 from capsule_runtime.host.rights import may_mount
+from capsule_runtime.host.sealing import CANNOT_SHIFT
 
 _TRIAL = str(Path(__file__).with_name("shift_trial.py"))
 _OK = "ok"
@@ -28,7 +29,7 @@ def why_not_shifted(folder: str, state: Path | None = None) -> str:
     What came of it is kept below *state*.
     """
     if not may_mount():
-        return "that takes CAP_SYS_ADMIN"
+        return "that takes CAP_SYS_ADMIN, which it has not"
     place = os.path.realpath(folder)
     while not os.path.isdir(place):
         place = os.path.dirname(place)
@@ -60,4 +61,6 @@ def _find_kept(mounts: bytes, place: str, state: Path | None) -> str:
 
 def _try(place: str) -> str:
     told = said([sys.executable, "-I", "-S", _TRIAL, TRIAL_USER, place]).strip()
+    if CANNOT_SHIFT in told:
+        return "its file system, or one in it, cannot show files under another owner"
     return "" if told == _OK else told.rpartition("\n")[2] or "it says nothing"
