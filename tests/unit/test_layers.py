@@ -91,6 +91,7 @@ STANDALONE = {
     "host.filters",
     "host.landlock",
     "host.linux",
+    "host.refusal_words",
     "host.seal_trial",
     "host.sealing",
     "host.stub",

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from typing import NoReturn
 
     from capsule_runtime.host.cgroup import Cgroups, kill, make, release
-    from capsule_runtime.host.entering import enter
+    from capsule_runtime.host.entering import compose, enter
     from capsule_runtime.host.linux import read_signals
     from capsule_runtime.host.sealing import prepare
     from capsule_runtime.host.stub import MESSAGE_BYTES, become_program, tell
@@ -37,7 +37,7 @@ else:
     import _signal as signal  # `signal` brings `enum`: 4 ms of a 10 ms start.
 
     from cgroup import kill, make, release
-    from entering import enter
+    from entering import compose, enter
     from linux import read_signals
     from sealing import prepare
     from stub import MESSAGE_BYTES, become_program, tell
@@ -221,12 +221,14 @@ def become_harness(spec: int, stdio: tuple[int, ...], talk: int, cgroups: Cgroup
             os.dup2(descriptor, target)
         talk = os.dup2(talk, 3, inheritable=False)
         os.closerange(4, os.sysconf("SC_OPEN_MAX"))
+        step = "seal"
+        if sealing is not None:
+            prepare(sealing)
+        composing = compose(composer) if composer else None
         step = "cgroup"
         make(cgroups)
-        if sealing is not None:
-            step = "seal"
-            prepare(sealing)
-        if composer and not enter(composer, talk + 1):
+        step = "seal"
+        if composing is not None and not enter(composing, talk + 1):
             while True:
                 signal.pause()  # The burier ends us, once it knows with whom it goes on.
         become_program(talk, launch)

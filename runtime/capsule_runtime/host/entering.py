@@ -36,36 +36,18 @@ _NAMESPACES = {
 }
 """By the name of its file in /proc: the flag for it."""
 
+Composing = tuple[int, int]
+"""The pid of bubblewrap, and the descriptor at which it and what it starts are heard."""
+
 _libc = ctypes.CDLL(None, use_errno=True)
 
 
-def enter(composer: list[bytes], first_free: int) -> bool:
-    """Have *composer* compose a root, and go on in it; return whether this is the new process.
-
-    The old one has nothing left to do, and nothing open. Of the new one's descriptors, those from
-    *first_free* on are closed.
+def compose(composer: list[bytes]) -> Composing:
+    """Start *composer*, which is bubblewrap with its arguments, and wait for nothing.
 
     Raises:
-        OSError: the root could not be composed, or not be entered.
+        OSError: the system refuses.
     """
-    bubblewrap, heard = _compose(composer)
-    try:
-        words = _hear(heard)
-    finally:
-        os.closerange(first_free, os.sysconf("SC_OPEN_MAX"))
-    if not words.endswith(_THERE):
-        complaint = words.decode(errors="replace").strip()
-        raise OSError(0, complaint or "bubblewrap ended without a word")
-    _join(bubblewrap)
-    if fork_sibling():
-        os.closerange(0, os.sysconf("SC_OPEN_MAX"))
-        return False
-    os.setsid()
-    return True
-
-
-def _compose(composer: list[bytes]) -> tuple[int, int]:
-    """Start *composer* as our sibling; return its pid, and where it and what it starts are heard."""
     heard, says = os.pipe2(os.O_CLOEXEC)
     idle, awake = os.pipe2(os.O_CLOEXEC)
     os.write(awake, _THERE)
@@ -84,6 +66,31 @@ def _compose(composer: list[bytes]) -> tuple[int, int]:
     for descriptor in (says, idle, awake):
         os.close(descriptor)
     return bubblewrap, heard
+
+
+def enter(composing: Composing, first_free: int) -> bool:
+    """Wait for the root, and go on in it; return whether this is the new process.
+
+    The old one has nothing left to do, and nothing open. Of the new one's descriptors, those from
+    *first_free* on are closed.
+
+    Raises:
+        OSError: the root could not be composed, or not be entered.
+    """
+    bubblewrap, heard = composing
+    try:
+        words = _hear(heard)
+    finally:
+        os.closerange(first_free, os.sysconf("SC_OPEN_MAX"))
+    if not words.endswith(_THERE):
+        complaint = words.decode(errors="replace").strip()
+        raise OSError(0, complaint or "bubblewrap ended without a word")
+    _join(bubblewrap)
+    if fork_sibling():
+        os.closerange(0, os.sysconf("SC_OPEN_MAX"))
+        return False
+    os.setsid()
+    return True
 
 
 def _hear(heard: int) -> bytes:

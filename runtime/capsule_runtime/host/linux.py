@@ -31,14 +31,21 @@ _syscall = ctypes.PyDLL(None, use_errno=True).syscall
 
 
 def fork_sibling() -> int:
-    """Fork a child of our own parent; return its pid, and 0 in the child.
+    """Fork a child of our own parent, as `fork_with` does."""
+    return fork_with(CLONE_PARENT, 0)
 
-    It is for a process of one thread: nothing that libraries do around a fork is done.
+
+def fork_with(flags: int, end_signal: int = signal.SIGCHLD) -> int:
+    """Fork with *flags* of `clone`; return the child's pid, and 0 in the child.
+
+    It is for a process of one thread: nothing that libraries do around a fork is done. Our parent
+    hears of a child's end by *end_signal*; a sibling has ours.
 
     Raises:
         OSError: the system refuses.
     """
-    pid: int = _syscall(SYS_CLONE3, CLONE_ARGS.pack(CLONE_PARENT, *(0,) * 7), CLONE_ARGS.size)
+    arguments = CLONE_ARGS.pack(flags, 0, 0, 0, end_signal, 0, 0, 0)
+    pid: int = _syscall(SYS_CLONE3, arguments, CLONE_ARGS.size)
     if pid < 0:
         raise OSError(ctypes.get_errno(), "clone3")
     return pid
