@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     import signal
     from typing import NoReturn
 
-    from capsule_runtime.host.cgroup import Cgroups, kill, make, release
+    from capsule_runtime.host.cgroup import Cgroups, kill, make, make_for_child, release
     from capsule_runtime.host.entering import compose, enter
     from capsule_runtime.host.linux import read_signals
     from capsule_runtime.host.sealing import prepare
@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 else:
     import _signal as signal  # `signal` brings `enum`: 4 ms of a 10 ms start.
 
-    from cgroup import kill, make, release
+    from cgroup import kill, make, make_for_child, release
     from entering import compose, enter
     from linux import read_signals
     from sealing import prepare
@@ -226,9 +226,12 @@ def become_harness(spec: int, stdio: tuple[int, ...], talk: int, cgroups: Cgroup
             prepare(sealing)
         composing = compose(composer) if composer else None
         step = "cgroup"
-        make(cgroups)
+        if composing is None:
+            make(cgroups)
+            become_program(talk, launch)
+        cgroup = make_for_child(cgroups)
         step = "seal"
-        if composing is not None and not enter(composing, talk + 1):
+        if not enter(composing, talk + 1, cgroup):
             while True:
                 signal.pause()  # The burier ends us, once it knows with whom it goes on.
         become_program(talk, launch)
