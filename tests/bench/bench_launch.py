@@ -25,6 +25,7 @@ sys.path.insert(0, str(Path(__file__).parents[1]))
 
 from capsule_runtime.core.sandbox_plan import WallPlan
 from capsule_runtime.host.process import Spawn, Tree, Warden
+from capsule_runtime.host.sweep import children
 from support.cell import Cell, open_cell
 from support.processes import parent_of
 
@@ -87,10 +88,17 @@ def bare_bubblewrap(walls: WallPlan) -> float:
 
 async def idle(warden: Warden, cell: Cell, number: int, walls: WallPlan | None) -> Tree:
     null = os.open(os.devnull, os.O_RDWR | os.O_CLOEXEC)
-    spawn = Spawn(f"idle_{number}", ("/bin/sleep", "1000"), {}, str(cell.workdir), walls)
+    cwd = cell.seen.workdir if walls and walls.seal and cell.seen else str(cell.workdir)
+    spawn = Spawn(f"idle_{number}", ("/bin/sleep", "1000"), {}, cwd, walls)
     tree = await warden.spawn(spawn, null, null, null)
     os.close(null)
     return tree
+
+
+def below(pid: int) -> list[int]:
+    """Return all that *pid* has started, and what that has."""
+    found = children(pid)
+    return found + [one for child in found for one in below(child)]
 
 
 def kibibytes(pid: int, name: str) -> int:
@@ -131,6 +139,12 @@ async def main(others: dict[str, tuple[str, ...]]) -> None:
         for name in ("Pss", "Private_Dirty"):
             middle = statistics.median(kibibytes(burier, name) for burier in buriers)
             sys.stdout.write(f"idle burier, one of {IDLE}: {name} {middle:.0f} KiB\n")
+        tree = await idle(warden, cell, IDLE, sealed)
+        beside = [pid for pid in below(parent_of(tree.pid)) if pid != tree.pid]
+        held = sum(kibibytes(pid, "Pss") for pid in beside)
+        sys.stdout.write(
+            f"beside a sealed harness and its burier: Pss {held} KiB in {len(beside)}\n"
+        )
 
 
 if __name__ == "__main__":

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import signal
 import subprocess
+import sys
 from collections.abc import Generator
 from contextlib import contextmanager
 from pathlib import Path
@@ -14,8 +15,10 @@ import pytest
 from msgspec.structs import replace
 
 from capsule_runtime import HostError
+from capsule_runtime.host import process as host_process
+from capsule_runtime.host.machine import find_machine
 from capsule_runtime.host.process import Exit
-from support.cell import CANARY, Cell, read_all
+from support.cell import CANARY, Cell, open_cell, read_all
 from support.processes import processes_of
 
 pytestmark = pytest.mark.usefixtures("namespaces")
@@ -54,6 +57,16 @@ for _ in range(3):
             signal.signal(number, signal.SIG_IGN)
         while True:
             signal.pause()
+"""
+
+PAUSES = "import signal; signal.pause()"
+CGROUPS = "print(*sorted({line.rsplit(':', 1)[1].strip() for line in open('/proc/self/cgroup')}))"
+WITHOUT_BIRTHS = """
+import runpy, sys
+sys.path.append({folder!r})
+import linux
+linux.CLONE_INTO_CGROUP = 1 << 63
+runpy.run_path({folder!r} + "/warden.py", run_name="__main__")
 """
 
 
@@ -198,6 +211,52 @@ async def test_a_work_directory_that_has_become_a_link_is_refused(cell: Cell) ->
         await cell.tries("print('ran')", walls)
 
     assert refused.value.code == "E-HOST-034"
+
+
+async def test_the_cgroups_of_a_run_have_no_names_inside(cell: Cell) -> None:
+    told = await cell.tries(CGROUPS, cell.sealed())
+
+    assert told == "/\n"
+
+
+@pytest.fixture
+def unified() -> str:
+    """The folder of the unified hierarchy where cgroups can be made, with limits or without."""
+    found = find_machine().cgroups.kill
+    if not found:
+        pytest.skip("no cgroup of the unified hierarchy can be made here")
+    return found
+
+
+def unified_cgroup_of(pid: int) -> str:
+    return Path(f"/proc/{pid}/cgroup").read_text().splitlines()[-1].rpartition("/")[2]
+
+
+async def cgroup_of_harness(cell: Cell, folder: str) -> tuple[str, str]:
+    """Return the unified cgroup of a harness that is to be in one of *folder*, and its own name."""
+    walls = cell.sealed()
+    planned = replace(walls, limits=replace(walls.limits, groups=((folder, ()),)))
+    async with cell.started(PAUSES, planned) as (tree, _):
+        return unified_cgroup_of(tree.pid), tree.cage
+
+
+async def test_a_harness_is_born_in_the_unified_cgroup(cell: Cell, unified: str) -> None:
+    found, own = await cgroup_of_harness(cell, unified)
+
+    assert found == own
+
+
+async def test_where_nobody_is_born_in_a_cgroup_it_is_entered(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, unified: str
+) -> None:
+    wrapper = tmp_path / "wrapper.py"
+    wrapper.write_text(WITHOUT_BIRTHS.format(folder=str(Path(host_process.__file__).parent)))
+    command = (sys.executable, "-I", "-S", str(wrapper))
+    monkeypatch.setattr("capsule_runtime.host.warden_process._COMMAND", command)
+    async with open_cell() as cell:
+        found, own = await cgroup_of_harness(cell, unified)
+
+    assert found == own
 
 
 async def test_a_root_that_cannot_be_made_starts_nothing(cell: Cell) -> None:

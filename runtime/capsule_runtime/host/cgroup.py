@@ -38,23 +38,30 @@ def make(cgroups: Cgroups) -> None:
     Raises:
         OSError: the system refuses.
     """
+    if (unified := make_for_child(cgroups)) is not None:
+        write(f"{unified}/cgroup.procs", "0")
+
+
+def make_for_child(cgroups: Cgroups) -> str | None:
+    """Do what `make` does, but return the folder of the unified one, if that is among them.
+
+    The kernel moves a whole process only once no process anywhere is about to fork or to end, which
+    takes it 10 ms. The older cgroups take a thread too, and the thread that asks needs no wait. Into
+    the unified one a child can be born: see `fork_sibling_into`.
+
+    Raises:
+        OSError: the system refuses.
+    """
+    unified = None
     for folder, (_, settings) in zip(folders(cgroups), cgroups[1], strict=True):
         os.mkdir(folder, 0o700)
         for file, value in settings:
             write(f"{folder}/{file}", value)
-        _enter(folder)
-
-
-def _enter(folder: str) -> None:
-    """Move this process, which has one thread, into the cgroup at *folder*.
-
-    The kernel moves a whole process only once no process anywhere is about to fork or to end, which
-    takes it 10 ms. The older cgroups take a thread too, and the thread that asks needs no wait.
-    """
-    try:
-        write(f"{folder}/tasks", "0")
-    except FileNotFoundError:
-        write(f"{folder}/cgroup.procs", "0")
+        try:
+            write(f"{folder}/tasks", "0")  # We have one thread only.
+        except FileNotFoundError:
+            unified = folder
+    return unified
 
 
 def met(cgroups: Cgroups) -> list[tuple[str, int]]:

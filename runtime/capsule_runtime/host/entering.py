@@ -13,14 +13,15 @@ with it.
 from __future__ import annotations
 
 import ctypes
+import errno
 import os
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from capsule_runtime.host.linux import fork_sibling
+    from capsule_runtime.host.linux import fork_sibling, fork_sibling_into
     from capsule_runtime.host.sweep import PARENT, children, read_stat
 else:
-    from linux import fork_sibling
+    from linux import fork_sibling, fork_sibling_into
     from sweep import PARENT, children, read_stat
 
 _THERE = b"x"
@@ -28,44 +29,28 @@ _WORDS_BYTES = 4096
 _NAMESPACES = {
     "user": 0x10000000,
     "mnt": 0x20000,
-    "cgroup": 0x2000000,
     "uts": 0x4000000,
     "ipc": 0x8000000,
     "pid": 0x20000000,
     "net": 0x40000000,
 }
 """By the name of its file in /proc: the flag for it."""
+_OWN_CGROUPS = 0x2000000
+_CANNOT_BE_BORN_THERE = (errno.ENOSYS, errno.EINVAL, errno.E2BIG, errno.EOPNOTSUPP)
+"""What kernels before 5.7 say, and cgroups that take single threads."""
+
+Composing = tuple[int, int]
+"""The pid of bubblewrap, and the descriptor at which it and what it starts are heard."""
 
 _libc = ctypes.CDLL(None, use_errno=True)
 
 
-def enter(composer: list[bytes], first_free: int) -> bool:
-    """Have *composer* compose a root, and go on in it; return whether this is the new process.
-
-    The old one has nothing left to do, and nothing open. Of the new one's descriptors, those from
-    *first_free* on are closed.
+def compose(composer: list[bytes]) -> Composing:
+    """Start *composer*, which is bubblewrap with its arguments, and wait for nothing.
 
     Raises:
-        OSError: the root could not be composed, or not be entered.
+        OSError: the system refuses.
     """
-    bubblewrap, heard = _compose(composer)
-    try:
-        words = _hear(heard)
-    finally:
-        os.closerange(first_free, os.sysconf("SC_OPEN_MAX"))
-    if not words.endswith(_THERE):
-        complaint = words.decode(errors="replace").strip()
-        raise OSError(0, complaint or "bubblewrap ended without a word")
-    _join(bubblewrap)
-    if fork_sibling():
-        os.closerange(0, os.sysconf("SC_OPEN_MAX"))
-        return False
-    os.setsid()
-    return True
-
-
-def _compose(composer: list[bytes]) -> tuple[int, int]:
-    """Start *composer* as our sibling; return its pid, and where it and what it starts are heard."""
     heard, says = os.pipe2(os.O_CLOEXEC)
     idle, awake = os.pipe2(os.O_CLOEXEC)
     os.write(awake, _THERE)
@@ -84,6 +69,55 @@ def _compose(composer: list[bytes]) -> tuple[int, int]:
     for descriptor in (says, idle, awake):
         os.close(descriptor)
     return bubblewrap, heard
+
+
+def enter(composing: Composing, first_free: int, cgroup: str | None = None) -> bool:
+    """Wait for the root, and go on in it; return whether this is the new process.
+
+    The old one has nothing left to do, and nothing open. The new one is in *cgroup* too, and in all
+    others of the old one; of its descriptors, those from *first_free* on are closed.
+
+    Raises:
+        OSError: the root could not be composed, or not be entered.
+    """
+    bubblewrap, heard = composing
+    try:
+        words = _hear(heard)
+    finally:
+        os.closerange(first_free, os.sysconf("SC_OPEN_MAX"))
+    if not words.endswith(_THERE):
+        complaint = words.decode(errors="replace").strip()
+        raise OSError(0, complaint or "bubblewrap ended without a word")
+    entrances = None if cgroup is None else _open_cgroup(cgroup)
+    _join(bubblewrap)
+    if _fork(entrances):
+        os.closerange(0, os.sysconf("SC_OPEN_MAX"))
+        return False
+    os.closerange(first_free, os.sysconf("SC_OPEN_MAX"))
+    os.setsid()
+    if os.path.exists("/proc/self/ns/cgroup"):
+        # Inside, what it is in has no name. bubblewrap's own view is of what that is in.
+        _checked(_libc.unshare(_OWN_CGROUPS), "unshare")
+    return True
+
+
+def _open_cgroup(folder: str) -> tuple[int, int]:
+    """Open *folder*, and what moves a process into it: in another root nobody finds them."""
+    moves = os.open(f"{folder}/cgroup.procs", os.O_WRONLY | os.O_CLOEXEC)
+    return os.open(folder, os.O_PATH | os.O_CLOEXEC), moves
+
+
+def _fork(entrances: tuple[int, int] | None) -> int:
+    if entrances is None:
+        return fork_sibling()
+    cgroup, moves = entrances
+    try:
+        return fork_sibling_into(cgroup)
+    except OSError as refusal:
+        if refusal.errno not in _CANNOT_BE_BORN_THERE:
+            raise
+    os.write(moves, b"0")
+    return fork_sibling()
 
 
 def _hear(heard: int) -> bytes:
@@ -106,9 +140,7 @@ def _join(bubblewrap: int) -> None:
         if read_stat(first)[PARENT : PARENT + 1] != [b"%d" % bubblewrap]:
             raise OSError(0, "bubblewrap has ended")
         flags = sum(flag for name, flag in _NAMESPACES.items() if _is_other(first, name))
-        if _libc.setns(process, flags) != 0:
-            number = ctypes.get_errno()
-            raise OSError(number, f"setns: {os.strerror(number)}")
+        _checked(_libc.setns(process, flags), "setns")
     finally:
         os.close(process)
 
@@ -120,3 +152,9 @@ def _is_other(process: int, name: str) -> bool:
         )
     except FileNotFoundError:
         return False  # The kernel has no such namespaces.
+
+
+def _checked(result: int, what: str) -> None:
+    if result < 0:
+        number = ctypes.get_errno()
+        raise OSError(number, f"{what}: {os.strerror(number)}")

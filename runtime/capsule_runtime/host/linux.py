@@ -21,8 +21,8 @@ else:
 SIGNALFD_INFO = struct.Struct("I124x")  # All we want of it is the signal's number.
 PR_SET_NAME, PR_SET_CHILD_SUBREAPER = 15, 36
 SYS_CLONE3 = 435  # The same on every architecture.
-CLONE_PARENT = 0x8000
-CLONE_ARGS = struct.Struct("8Q")
+CLONE_PARENT, CLONE_INTO_CGROUP = 0x8000, 0x200000000
+CLONE_ARGS, CLONE_ARGS_WITH_CGROUP = struct.Struct("8Q"), struct.Struct("11Q")
 
 _libc = ctypes.CDLL(None, use_errno=True)
 _prctl = _libc.prctl
@@ -31,14 +31,33 @@ _syscall = ctypes.PyDLL(None, use_errno=True).syscall
 
 
 def fork_sibling() -> int:
-    """Fork a child of our own parent; return its pid, and 0 in the child.
+    """Fork a child of our own parent, as `fork_with` does."""
+    return fork_with(CLONE_PARENT, 0)
 
-    It is for a process of one thread: nothing that libraries do around a fork is done.
+
+def fork_with(flags: int, end_signal: int = signal.SIGCHLD) -> int:
+    """Fork with *flags* of `clone`; return the child's pid, and 0 in the child.
+
+    It is for a process of one thread: nothing that libraries do around a fork is done. Our parent
+    hears of a child's end by *end_signal*; a sibling has ours.
 
     Raises:
         OSError: the system refuses.
     """
-    pid: int = _syscall(SYS_CLONE3, CLONE_ARGS.pack(CLONE_PARENT, *(0,) * 7), CLONE_ARGS.size)
+    return _clone(CLONE_ARGS.pack(flags, 0, 0, 0, end_signal, 0, 0, 0))
+
+
+def fork_sibling_into(cgroup: int) -> int:
+    """Do what `fork_sibling` does, with the child in the open folder *cgroup* from its start.
+
+    Only the unified hierarchy can, since Linux 5.7.
+    """
+    flags = CLONE_PARENT | CLONE_INTO_CGROUP
+    return _clone(CLONE_ARGS_WITH_CGROUP.pack(flags, *(0,) * 9, cgroup))
+
+
+def _clone(arguments: bytes) -> int:
+    pid: int = _syscall(SYS_CLONE3, arguments, len(arguments))
     if pid < 0:
         raise OSError(ctypes.get_errno(), "clone3")
     return pid

@@ -21,7 +21,7 @@ from capsule_runtime.errors import HarnessError, HostError
 from capsule_runtime.host.finishing import finish
 from capsule_runtime.host.handshake import Handshake, Here, Refusal, open_talk
 from capsule_runtime.host.leftovers import new_cage_name
-from capsule_runtime.host.sealing import CANNOT_SHIFT
+from capsule_runtime.host.refusal_words import CANNOT_SHIFT
 from capsule_runtime.host.spawn import Spawn
 from capsule_runtime.host.tree import BURIAL_SECONDS, Burial, Exit, Tree
 from capsule_runtime.host.warden_process import WardenProcess, Words

@@ -14,7 +14,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     import signal
 
-    from capsule_runtime.host.entering import enter
+    from capsule_runtime.host.entering import compose, enter
     from capsule_runtime.host.linux import become_reaper
     from capsule_runtime.host.sealing import prepare
     from capsule_runtime.host.sweep import children
@@ -22,7 +22,7 @@ else:
     import _signal as signal
 
     sys.path.append(os.path.dirname(os.path.abspath(__file__)))
-    from entering import enter
+    from entering import compose, enter
     from linux import become_reaper
     from sealing import prepare
     from sweep import children
@@ -58,7 +58,7 @@ def main() -> None:
 def go_in(folder: bytes, user: str, command: list[bytes]) -> None:
     shift = None if user == "-" else (int(user), (folder,), ())
     prepare((((FOLDER, folder),), (), shift))
-    if enter(command, _FIRST_FREE):
+    if enter(compose(command), _FIRST_FREE):
         os.write(1, b"ok\n" if os.getppid() == 0 else b"it has no processes of its own\n")
 
 
