@@ -16,8 +16,8 @@ from capsule_runtime.core.mounts import mounts_at
 from capsule_runtime.host.kept_file import keep, read_kept
 from capsule_runtime.host.leftovers import boot_id
 from capsule_runtime.host.namespaces import TRIAL_USER, said, standing
+from capsule_runtime.host.refusal_words import CANNOT_SHIFT
 from capsule_runtime.host.rights import may_mount
-from capsule_runtime.host.sealing import CANNOT_SHIFT
 
 _TRIAL = str(Path(__file__).with_name("shift_trial.py"))
 _OK = "ok"
