@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import platform
 import subprocess
 from collections.abc import Callable, Generator
 from contextlib import contextmanager
@@ -15,18 +14,16 @@ from msgspec.structs import replace
 
 from capsule_runtime import ContainmentError, HostError
 from capsule_runtime.containing import Shell, shell_of
-from capsule_runtime.core import bpf
 from capsule_runtime.core.grants import Tier
 from capsule_runtime.core.machine import Hierarchies
 from capsule_runtime.core.namespaces import SETTINGS, Namespaces, fix_for
-from capsule_runtime.core.seccomp import ALLOW, ENOSYS, EPERM
-from capsule_runtime.core.syscalls import NUMBERS, known_machine
 from capsule_runtime.diagnosing import examine
 from capsule_runtime.granting import Standing
 from capsule_runtime.host import namespaces, scoping
 from capsule_runtime.host.machine import find_machine
 from support.cell import Cell
 from support.corpus.program import SYSTEM_PYTHON, UNPRIVILEGED, readable_copy, why_not_another
+from support.docker import container_profile
 from support.filtered import argv_behind_program
 from support.harness import agent_capsule
 
@@ -220,20 +217,6 @@ def test_a_covered_proc_is_named() -> None:
     why = "Can't mount proc on /newroot/proc: Operation not permitted"
 
     assert "systempaths=unconfined" in fix_for(why, {}, is_root=True)
-
-
-def container_profile() -> bytes:
-    """Return a filter as containers have it: no namespaces, and no mounts."""
-    numbers = NUMBERS[known_machine(platform.machine())]
-    steps: list[bpf.Step] = [bpf.Load(bpf.NUMBER)]
-    calls = dict.fromkeys(("unshare", "setns", "mount", "umount2", "pivot_root"), EPERM)
-    for name, error in {**calls, "clone3": ENOSYS}.items():
-        steps += [bpf.Jump("equal", numbers[name], no=f"not {name}")]
-        steps += [bpf.Return(0x00050000 | error), bpf.Mark(f"not {name}")]
-    steps += [bpf.Jump("equal", numbers["clone"], no="allowed"), bpf.Load(bpf.argument(0))]
-    steps += [bpf.Mask(0x7E020000), bpf.Jump("equal", 0, yes="allowed")]
-    steps += [bpf.Return(0x00050000 | EPERM), bpf.Mark("allowed"), bpf.Return(ALLOW)]
-    return bpf.assemble(steps)
 
 
 @contextmanager

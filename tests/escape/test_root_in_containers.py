@@ -301,10 +301,16 @@ def test_whoever_comes_after_a_killed_supervisor_takes_back_what_it_gave(command
         assert process.stdout is not None
         next(line for line in process.stdout if b"working" in line)
         while_it_works = users(command.state)
+        readable = [
+            path
+            for path in command.state.rglob("*")
+            if path.is_file() and path.stat().st_mode & 0o077 and "work" not in path.parts
+        ]
         process.send_signal(signal.SIGKILL)
     run(command, HELLO)
 
     assert max(while_it_works) >= FIRST
+    assert readable == []
     assert users(command.state) == {0}
 
 

@@ -95,6 +95,7 @@ STANDALONE = {
     "host.refusal_words",
     "host.seal_trial",
     "host.sealing",
+    "host.shift_trial",
     "host.stub",
     "host.sweep",
     "host.trials",
