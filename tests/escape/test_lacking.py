@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import subprocess
+import tempfile
 from collections.abc import Callable, Generator
 from contextlib import contextmanager
 from pathlib import Path
@@ -22,6 +24,7 @@ from capsule_runtime.granting import Standing
 from capsule_runtime.host import namespaces, scoping
 from capsule_runtime.host.machine import find_machine
 from support.cell import Cell
+from support.command import HELLO, Command
 from support.corpus.program import SYSTEM_PYTHON, UNPRIVILEGED, readable_copy, why_not_another
 from support.docker import container_profile
 from support.filtered import argv_behind_program
@@ -255,6 +258,23 @@ def test_in_a_container_the_doctor_says_what_there_is_and_what_helps() -> None:
     assert (told["tier"], sealed["is_had"], scoped["is_had"]) == ("scoped", False, True)
     assert "cannot compose a root" in sealed["why"]
     assert "SYS_ADMIN" in sealed["fix"]
+
+
+def test_in_a_container_a_plain_user_works_in_place_and_is_told_the_tier() -> None:
+    place = Path(tempfile.mkdtemp(prefix="container-", dir="/var/tmp"))
+    try:
+        place.chmod(0o755)
+        (place / "work").mkdir()
+        os.chown(place / "work", UNPRIVILEGED, UNPRIVILEGED)
+        command = Command(place)
+        capsule = command.capsule(f"echo made > made\n{HELLO}")
+        words = ("run", capsule, "--task", "x", "--workdir", str(place / "work"))
+        with contained(*words) as done:
+            assert (done.returncode, done.stdout) == (0, "hello world\n"), done.stderr
+            assert "containment: scoped" in done.stderr
+        assert (place / "work/made").stat().st_uid == UNPRIVILEGED
+    finally:
+        shutil.rmtree(place)
 
 
 def test_in_a_container_a_floor_of_sealed_refuses_before_anything_is_made(tmp_path: Path) -> None:

@@ -10,9 +10,11 @@ import json
 import os
 import shutil
 import signal
+import socket
 import subprocess
 import tempfile
-from collections.abc import Generator
+import threading
+from collections.abc import Callable, Generator
 from pathlib import Path
 
 import pytest
@@ -37,6 +39,14 @@ read task
 told=$(cat /etc/shadow "$SECRET" 2>&1; (echo no > here) 2>&1; grep CapEff /proc/self/status)
 echo "{\\"type\\":\\"turn-end\\",\\"result\\":\\"$(echo "$told" | tr '\\n\\t"' ';  ')\\"}"
 """
+FETCHES = """
+read task
+python3 -I -c '
+import json, urllib.request
+told = urllib.request.urlopen("http://PLACE/", timeout=10).read().decode()
+print(json.dumps({"type": "turn-end", "result": told}))'
+"""
+Words = Callable[[Command], tuple[str, ...]]
 
 pytestmark = pytest.mark.skipif(os.geteuid() != 0, reason="only root has rights to be taken away")
 
@@ -202,6 +212,32 @@ def test_what_is_reported_is_so(command: Command) -> None:
     )
 
 
+@pytest.fixture
+def upstream() -> Generator[int]:
+    """Return the port of a server on this machine that answers once."""
+    with socket.create_server(("127.0.0.1", 0)) as server:
+
+        def answer() -> None:
+            client, _ = server.accept()
+            with client:
+                client.recv(4096)
+                client.sendall(b"HTTP/1.1 200 OK\r\nContent-Length: 8\r\n\r\nupstream")
+
+        serving = threading.Thread(target=answer)
+        serving.start()
+        yield server.getsockname()[1]
+        serving.join()
+
+
+def test_its_broker_connects_it_to_its_upstream(command: Command, upstream: int) -> None:
+    place = f"127.0.0.1:{upstream}"
+
+    done = run(command, FETCHES.replace("PLACE", place), "--upstream", place)
+
+    assert done.out == "upstream\n"
+    assert f"{place} (upstream): 1 allowed" in docker(command, "show", "@last").out
+
+
 def test_a_capsule_and_a_work_directory_that_only_root_may_enter_are_served(
     command: Command,
 ) -> None:
@@ -260,10 +296,8 @@ def granted(command: Command) -> tuple[str, ...]:
     ids=["program", "state", "in place", "grant"],
 )
 def test_what_cannot_be_is_refused_before_anything_is_recorded(
-    command: Command, words: object, code: str, helps: str
+    command: Command, words: Words, code: str, helps: str
 ) -> None:
-    assert callable(words)
-
     done = docker(command, *words(command), "--task", "go", "--workdir", "work")
 
     assert done.status == 6

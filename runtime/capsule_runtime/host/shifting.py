@@ -21,6 +21,7 @@ from capsule_runtime.host.rights import may_mount
 
 _TRIAL = str(Path(__file__).with_name("shift_trial.py"))
 _OK = "ok"
+_CANNOT = "its file system, or one in it, cannot show files under another owner"
 
 
 def why_not_shifted(folder: str, state: Path | None = None) -> str:
@@ -51,16 +52,17 @@ def _find_kept(mounts: bytes, place: str, state: Path | None) -> str:
         return _try(place)
     key = sha256(f"{boot_id()} {standing()} ".encode() + mounts).hexdigest()
     kept = state / "cache" / "shifts" / key
-    if read_kept(kept) == _OK.encode():
-        return ""
+    known = {it.encode(): it for it in ("", _CANNOT)}
+    if (found := read_kept(kept)) in known:
+        return known[found]
     why = _try(place)
-    if not why:
-        keep(kept, _OK.encode())
+    if why in known.values():  # What else is in the way may be so for a moment only.
+        keep(kept, why.encode())
     return why
 
 
 def _try(place: str) -> str:
     told = said([sys.executable, "-I", "-S", _TRIAL, TRIAL_USER, place]).strip()
     if CANNOT_SHIFT in told:
-        return "its file system, or one in it, cannot show files under another owner"
+        return _CANNOT
     return "" if told == _OK else told.rpartition("\n")[2] or "it says nothing"
