@@ -404,3 +404,15 @@ def test_on_an_overlay_in_place_is_refused_with_the_way_out(command: Command, ti
     assert done.status == 6
     assert done.err.startswith("error[E-CAP-008]: ")
     assert "capsule apply" in done.err
+
+
+@pytest.mark.parametrize("right", ["chown", "kill", "setuid"])
+def test_without_a_right_that_it_takes_root_is_told_so(command: Command, right: str) -> None:
+    words = ("run", capsule(command, HELLO), "--task", "go", "--workdir", "work")
+    before = (*in_docker(), "setpriv", "--bounding-set", f"-{right}")
+
+    done = command(*words, before=before)
+
+    assert done.status == 6
+    assert f"CAP_{right.upper()}" in done.err
+    assert "plain user" in done.err

@@ -221,7 +221,7 @@ def test_explain_shows_the_same_walls(command: Command, tier: str) -> None:
     assert planned["walls"] == found["walls"]
 
 
-@pytest.mark.parametrize(("tier", "right"), [("sealed", "sys_admin"), ("scoped", "setuid")])
+@pytest.mark.parametrize(("tier", "right"), [("sealed", "sys_admin"), ("scoped", "kill")])
 def test_a_tier_that_cannot_be_had_is_refused_before_anything_is_made(
     command: Command, tier: str, right: str
 ) -> None:

@@ -19,6 +19,9 @@ from capsule_runtime.host.leftovers import boot_id
 from capsule_runtime.host.machine import find_machine
 from capsule_runtime.host.metadata import Identity
 from capsule_runtime.host.namespaces import TRIAL_USER, standing
+from capsule_runtime.host.rights import lacking_rights
+
+_FIX = "Start it as a plain user, or leave root the rights that it has in a container by default."
 
 
 class Scopes(Struct, frozen=True):
@@ -62,6 +65,8 @@ def _find() -> Scopes:
     is_root = os.geteuid() == 0
     if why := why_not_scoped(find_machine(), has_own_user=is_root):
         return Scopes(why, "Boot a newer kernel, with `landlock` in its list lsm=.")
+    if is_root and (lacking := lacking_rights()):
+        return Scopes(f"root cannot have a run be another user, without {', '.join(lacking)}", _FIX)
     user = int(TRIAL_USER)
     filtering = find_filtering(Identity(user, user) if is_root else None)
     if filtering.filters:
