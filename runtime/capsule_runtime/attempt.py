@@ -92,6 +92,7 @@ class Attempt:
         self._places = tuple(map(str, (places.workdir, places.home, places.tmp, places.out)))
         try:
             launching.write_places()
+            await launching.hand_over()
             await self._working.prepare(self.ask_stop)
             wide = WIDE_PIPE_BYTES if self._driver.describe().loses_tail else None
             if self._driver.fault:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+import anyio.to_thread
 from msgspec import Struct
 
 from capsule_runtime.core.facts import AttemptStarted
@@ -40,7 +41,17 @@ class Launching(Struct, frozen=True):
         make_places(self.places)
         check_names(self.launch.plan.collect)
         write_files(self.places.home, self.launch.plan.files)
+
+    async def hand_over(self) -> None:
+        """Give the run's user what is its while it works; a HOME may be large.
+
+        Raises:
+            HostError: the system refuses.
+        """
         if self.handing.user is not None:
-            if self.launch.walls is not None and self.launch.walls.scope is not None:
-                open_ways(self.places)
-            self.handing.give()
+            await anyio.to_thread.run_sync(self._give)
+
+    def _give(self) -> None:
+        if self.launch.walls is not None and self.launch.walls.scope is not None:
+            open_ways(self.places)
+        self.handing.give()

@@ -117,10 +117,10 @@ class Working:
 
     async def take_back(self) -> None:
         """Have what the run's user had be ours again; nothing of the run may live."""
-        remove_copies(self._workroom.folder)
         handing, self._handing = self._handing, None
         if handing is None or handing.user is None:
             return
+        await anyio.to_thread.run_sync(remove_copies, self._workroom.folder)
         if why := await anyio.to_thread.run_sync(why_not_taken_back, handing.folders):
             await self._note(why)
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import stat
+from contextlib import suppress
 from pathlib import Path
 
 from msgspec.structs import replace
@@ -42,9 +43,12 @@ def show(capsule: Capsule, places: Places, state: Path, user: int) -> tuple[Caps
 
 def remove_copies(run_folder: Path) -> None:
     """Remove what was copied for the run of *run_folder*, if anything was."""
-    for name in (_CAPSULE, _AGENT):
-        if os.path.lexists(run_folder / name):
-            remove_tree(run_folder, name, lambda: False)
+    copies = [name for name in (_CAPSULE, _AGENT) if os.path.lexists(run_folder / name)]
+    for name in copies:
+        remove_tree(run_folder, name, lambda: False)
+    if copies:
+        with suppress(OSError):  # It is empty where the run was refused.
+            run_folder.rmdir()
 
 
 def _is_readable(folder: Path) -> bool:
