@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import subprocess
-from collections.abc import Generator
+from collections.abc import Callable, Generator
 from pathlib import Path
 
 import pytest
@@ -31,10 +31,19 @@ def ramfs(tmp_path: Path) -> Generator[Path]:
     subprocess.run(["umount", str(place)], check=True)
 
 
+def saying(words: str) -> Callable[[list[str]], str]:
+    """Return what stands for a trial that says *words*."""
+
+    def said(_: list[str]) -> str:
+        return words
+
+    return said
+
+
 def forget(monkeypatch: pytest.MonkeyPatch) -> None:
     """Be as a new process, which can try nothing."""
     monkeypatch.setattr(shifting, "_found", {})
-    monkeypatch.setattr(shifting, "said", lambda _: "it was tried again")
+    monkeypatch.setattr(shifting, "said", saying("it was tried again"))
 
 
 def test_what_can_be_is_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -69,7 +78,7 @@ def test_what_went_wrong_for_a_moment_is_tried_again(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with monkeypatch.context() as patch:
-        patch.setattr(shifting, "said", lambda _: "no process can be started")
+        patch.setattr(shifting, "said", saying("no process can be started"))
         assert why_not_shifted(str(tmp_path), tmp_path / "state") == "no process can be started"
     monkeypatch.setattr(shifting, "_found", {})
 
