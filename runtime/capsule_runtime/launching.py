@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import TYPE_CHECKING
 
 from msgspec import Struct
 
@@ -13,6 +14,9 @@ from capsule_runtime.host.capsule import Launch, Places
 from capsule_runtime.host.homes import check_names, write_files
 from capsule_runtime.host.state import make_places
 from capsule_runtime.host.workroom import Workroom
+
+if TYPE_CHECKING:
+    from capsule_runtime.core.redactor import Redactor
 
 
 class Launching(Struct, frozen=True):
@@ -26,6 +30,8 @@ class Launching(Struct, frozen=True):
     workroom: Workroom
     notes: tuple[str, ...] = ()
     """What a person should know of the launch."""
+    redactor: Redactor | None = None
+    """What keeps the secrets of the run out of its stderr."""
 
     def write_places(self) -> None:
         """Make the folders of the run, and write what its driver wants in them.

@@ -49,6 +49,7 @@ from capsule_runtime.launching import Launching
 from capsule_runtime.logs import Logger, Logs
 from capsule_runtime.pricing import PriceBook
 from capsule_runtime.recovery import Heir, recover
+from capsule_runtime.redacting import redacted_run, redactor_of
 from capsule_runtime.registrar import Registrar
 from capsule_runtime.request import Ready, RunRequest
 from capsule_runtime.runs import Runs
@@ -130,6 +131,7 @@ class Supervisor:
         state_folder = self._registrar.store.state
         places = places_of(state_folder, run, context.uuid, ready.workdir, ready.workdir_mode)
         session = context.session if ready.capsule.described.resumes else None
+        redactor = redactor_of(ready)
         task = Task(
             run=run,
             context=context.name,
@@ -141,6 +143,7 @@ class Supervisor:
             memory=context.memory,
             limits=ready.limits,
             network=shell.environment,
+            redactor=redactor,
         )
         launch = plan_launch(ready.capsule, shell.seen(places), task)
         walls = walls_of(
@@ -154,7 +157,8 @@ class Supervisor:
         )
         launch = replace(launch, walls=walls)
         ledger = Ledger(ready.terms.ceilings, prices)
-        state = Run(run, context.name, ledger=ledger, on_permission=ready.on_permission)
+        begin = Run if redactor is None else redacted_run(redactor)
+        state = begin(run, context.name, ledger=ledger, on_permission=ready.on_permission)
         log = await self._registrar.create(state, ready, context)
         launching = Launching(
             launch,
@@ -170,6 +174,7 @@ class Supervisor:
                 parse_size(ready.capsule.manifest.workdir.copies_at_most),
             ),
             ready.notes,
+            redactor,
         )
         attempt = Attempt(self._registrar.host, state, log, launching, self._heeder.heed)
         logs = self._registrar.logs.of(run=run, context=context.name)
