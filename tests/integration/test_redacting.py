@@ -6,10 +6,11 @@ import base64
 import json
 import os
 import signal
+import sqlite3
 import subprocess
 import traceback
 from collections.abc import Generator
-from contextlib import suppress
+from contextlib import closing, suppress
 from pathlib import Path
 
 import pytest
@@ -92,6 +93,11 @@ WORDS = (
     *("--workdir", "work", "--on-permission", "deny"),
 )
 
+SHOWS = (
+    *(("show",), ("show", "--json"), ("explain",), ("explain", "--json")),
+    *(("logs",), ("logs", "--facts", "--json"), ("attach",), ("attach", "--format", "jsonl")),
+)
+
 
 def forms(value: str) -> list[bytes]:
     """Return how *value* could have been left somewhere."""
@@ -166,14 +172,10 @@ def test_what_a_run_tells_of_its_secrets_is_nowhere(
     assert (done.status == 0) == (ending == "ends"), done.err
     assert_untold("run", (done.out + done.err).encode())
     assert_untold("--result", (command.folder / "result.json").read_bytes())
-    for verb in ("show", "logs", "attach", "explain"):
-        for words in ((), ("--json",) if verb in ("show", "explain") else ("--format", "jsonl")):
-            told = (
-                command(verb, "@last", *words)
-                if verb != "logs"
-                else command(verb, "@last", "--json")
-            )
-            assert_untold(f"{verb} {words}", (told.out + told.err).encode())
+    for words in SHOWS:
+        told = command(words[0], "@last", *words[1:])
+        assert told.status in (0, done.status), told.err
+        assert_untold(" ".join(words), (told.out + told.err).encode())
     assert_untold_on_disk(command)
     [mine] = command.state.glob("runs/*/out/mine")
     assert mine.read_text() == CANARY
@@ -245,6 +247,24 @@ def test_only_the_harness_has_them_while_it_works(command: Command, tier: str) -
     assert [("agent.py" in it) for it in holders] == [True]
     assert_untold("stdout", rest)
     assert_untold_on_disk(command)
+
+
+def test_words_of_another_process_are_recorded_without_secrets(command: Command) -> None:
+    words = ("--task", "go", "--containment", "advisory", *WORDS, "--detach")
+    run = command("run", telling(command, WAITS), *words).out.strip()
+
+    steered = command("steer", run, f"use {CANARY}")
+    command("interrupt", run)
+    command("attach", run)
+
+    shown = command("logs", run, "--facts", "--json")
+    assert steered.status == 0, steered.err
+    assert "use [redacted DEMO_API_KEY]" in shown.out
+    assert_untold("logs", shown.out.encode())
+    with closing(sqlite3.connect(command.state / "capsule.db")) as database:
+        assert {body for (body,) in database.execute("select body from requests")} == {b""}
+    [log] = command.state.glob("runs/*/supervisor.log")
+    assert_untold("supervisor.log", log.read_bytes())
 
 
 class BreaksOverItsKey(JsonlDriver):

@@ -16,6 +16,8 @@ from msgspec.structs import replace
 from capsule_runtime.core.secrets import SECRET_CHARACTERS, forms_of
 
 _TOO_DEEP = "[redacted]"
+_SHORT = SECRET_CHARACTERS - 1
+"""Ends of a text that are no longer are looked up; for longer ones the text is searched."""
 
 
 class Found(Struct, frozen=True):
@@ -32,6 +34,7 @@ class Marks:
     def __init__(self, marks: Mapping[str, str]) -> None:
         """*marks* has what is put in the place of each form."""
         self._marks = marks
+        self._short_starts = frozenset(form[:k] for form in marks for k in range(1, _SHORT + 1))
 
     def in_bytes(self) -> Marks:
         """Return the same for bytes that are read as latin-1."""
@@ -68,7 +71,16 @@ class Marks:
 
     def beginning(self, text: str, after: int) -> int:
         """Return where, *after* a place, an end of *text* begins that may become a secret."""
-        return min((_beginning(form, text, after) for form in self._marks), default=len(text))
+        if len(text) - after > _SHORT:
+            at = min(
+                (_long_beginning(form, text, after) for form in self._marks), default=len(text)
+            )
+            if at < len(text):
+                return at
+        for length in range(min(_SHORT, len(text) - after), 0, -1):
+            if text[-length:] in self._short_starts:
+                return len(text) - length
+        return len(text)
 
     def mark_of(self, start: str) -> str:
         """Return the mark of the first form that begins with *start*."""
@@ -187,17 +199,13 @@ class Redactor:
         return clean
 
 
-def _beginning(form: str, text: str, after: int) -> int:
-    """Return where an end of *text* begins with which *form* begins, but for all of it."""
-    at, last = max(after, len(text) - len(form) + 1), len(text) - SECRET_CHARACTERS
-    start = form[:SECRET_CHARACTERS]
-    while 0 <= (at := text.find(start, at)) <= last:
+def _long_beginning(form: str, text: str, after: int) -> int:
+    """Return where a long end of *text* begins with which *form* begins, but for all of it."""
+    at, start = max(after, len(text) - len(form) + 1), form[:SECRET_CHARACTERS]
+    while (at := text.find(start, at)) >= 0:
         if form.startswith(text[at:]):
             return at
         at += 1
-    for at in range(max(after, len(text) - len(form) + 1, last + 1), len(text)):
-        if form.startswith(text[at:]):
-            return at
     return len(text)
 
 
