@@ -71,6 +71,10 @@ ENDINGS = {
     "fails": 'say("turn-failed", kind="other", message="all: " + key)',
     "breaks": "raise ValueError(key)",
 }
+LINGERS = """
+say("text-delta", text="told.")
+sys.stdin.read()
+"""
 WAITS = r"""
 import json, os, sys
 sys.stdin.readline()
@@ -179,6 +183,24 @@ def test_what_a_run_tells_of_its_secrets_is_nowhere(
     assert_untold_on_disk(command)
     [mine] = command.state.glob("runs/*/out/mine")
     assert mine.read_text() == CANARY
+
+
+def test_what_a_killed_supervisor_leaves_holds_none(command: Command, tier: str) -> None:
+    capsule = telling(command, TELLS_ALL + LINGERS)
+    words = ("run", capsule, "--task", "go", "--containment", tier, *WORDS, "--format", "jsonl")
+    with subprocess.Popen(
+        [PROGRAM, *words], cwd=command.folder, env=command.env, stdout=subprocess.PIPE
+    ) as running:
+        assert running.stdout is not None
+        assert any(b'"told."' in line for line in running.stdout)
+        running.kill()
+        rest = running.stdout.read()
+
+    assert (command.state / "capsule.db-wal").exists()
+    assert_untold("stdout", rest)
+    assert_untold_on_disk(command)
+    shown = command("logs", "@last", "--facts", "--json")
+    assert_untold("logs", (shown.out + shown.err).encode())
 
 
 def test_marks_stand_in_their_place_and_all_else_is_as_it_was(command: Command, tier: str) -> None:

@@ -41,6 +41,7 @@ from capsule_runtime.core.ledger import Ledger
 from capsule_runtime.core.redacted_run import RedactedRun
 from capsule_runtime.core.redactor import Redactor
 from capsule_runtime.core.verdicts import Door
+from capsule_runtime.core.work import Warned, WorkChanges
 from capsule_runtime.manifest import Harness, Manifest
 from capsule_runtime.messages import Message, TextPart
 from support.plays import Play, Said, finish, perform, plays
@@ -279,6 +280,16 @@ def test_facts_of_the_host_are_redacted(make: Callable[[int, str, str], facts.Fa
 
     assert MARK in str(script.facts[-1])
     assert SECRET not in str(script.facts)
+
+
+def test_a_warning_of_a_hook_keeps_its_path_by_which_it_is_found_again() -> None:
+    script = Discreet()
+    hook = Warned(f".git/hooks/{SECRET}", "changed", "git runs it")
+
+    script.record(lambda seq, at, run: facts.Collected(seq, at, run, WorkChanges(warned=(hook,))))
+
+    [fact] = [fact for fact in script.facts if isinstance(fact, facts.Collected)]
+    assert fact.changes.warned == (hook,)
 
 
 def test_what_went_wrong_is_redacted() -> None:

@@ -66,7 +66,10 @@ class RedactedRun(Run):
         super()._act(action)
 
     def _fact(self, fact: facts.Fact) -> facts.Fact:
-        """Return a *fact* of the host's; its words are redacted, what the runtime reads is not."""
+        """Return a *fact* of the host's; its words are redacted, what the runtime reads is not.
+
+        Names of files are read: a warning of a hook must be found again when changes are applied.
+        """
         redactor = self._redactor
         match fact:
             case facts.Created():
