@@ -42,6 +42,7 @@ from capsule_runtime.core.redacted_run import RedactedRun
 from capsule_runtime.core.redactor import Redactor
 from capsule_runtime.core.verdicts import Door
 from capsule_runtime.core.work import Warned, WorkChanges
+from capsule_runtime.core.work_facts import Collected
 from capsule_runtime.manifest import Harness, Manifest
 from capsule_runtime.messages import Message, TextPart
 from support.plays import Play, Said, finish, perform, plays
@@ -224,6 +225,21 @@ def test_each_event_is_redacted(event: Event) -> None:
     assert MARK in script.written
 
 
+@pytest.mark.parametrize("kind", ["note", "activity", "message"])
+def test_what_a_driver_cut_in_the_middle_of_a_secret_is_redacted(kind: str) -> None:
+    script, words = Discreet(), f"it wrote: {SECRET[:-1]}"
+    events = {
+        "note": Note(words),
+        "activity": Activity(words),
+        "message": TurnFailed(FailureKind.OTHER, words),
+    }
+
+    script.say(events[kind])
+
+    assert f"it wrote: {MARK}" in script.written
+    assert SECRET[:-1] not in script.written
+
+
 def test_the_result_in_the_out_folder_is_the_one_on_record() -> None:
     script = Discreet()
 
@@ -286,9 +302,9 @@ def test_a_warning_of_a_hook_keeps_its_path_by_which_it_is_found_again() -> None
     script = Discreet()
     hook = Warned(f".git/hooks/{SECRET}", "changed", "git runs it")
 
-    script.record(lambda seq, at, run: facts.Collected(seq, at, run, WorkChanges(warned=(hook,))))
+    script.record(lambda seq, at, run: Collected(seq, at, run, WorkChanges(warned=(hook,))))
 
-    [fact] = [fact for fact in script.facts if isinstance(fact, facts.Collected)]
+    [fact] = [fact for fact in script.facts if isinstance(fact, Collected)]
     assert fact.changes.warned == (hook,)
 
 

@@ -22,6 +22,7 @@ from capsule_runtime.events import (
     Terminal,
     TextDelta,
     ThinkingDelta,
+    TurnFailed,
     Usage,
 )
 
@@ -67,10 +68,14 @@ class RedactedEvents:
             yield type(event)(text)
 
     def _whole(self, event: Event) -> Event:
+        # Drivers keep a piece of what is long, so these may end in a piece of a secret.
         if type(event) is Note:
             return Note(self._redactor.cut_text(event.text))
         if type(event) is Activity:
-            return Activity(self._activity.feed(event.text) + self._activity.flush())
+            shown, rest = self._activity.feed(event.text), self._activity.flush()
+            return Activity(shown + self._redactor.cut_text(rest))
+        if type(event) is TurnFailed:
+            event = TurnFailed(event.kind, self._redactor.cut_text(event.message))
         clean = cast("Event", self._redactor.struct(event))
         if isinstance(event, Request) and clean is not event:
             self.asked[cast("Request", clean).id] = event.id
