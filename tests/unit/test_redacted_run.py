@@ -228,7 +228,7 @@ def test_each_event_is_redacted(event: Event) -> None:
 @pytest.mark.parametrize("kind", ["note", "activity", "message"])
 def test_what_a_driver_cut_in_the_middle_of_a_secret_is_redacted(kind: str) -> None:
     script, words = Discreet(), f"it wrote: {SECRET[:-1]}"
-    events = {
+    events: dict[str, Event] = {
         "note": Note(words),
         "activity": Activity(words),
         "message": TurnFailed(FailureKind.OTHER, words),
