@@ -19,6 +19,7 @@ from capsule_runtime.host.capsule import Task, plan_launch
 from capsule_runtime.host.run_users import FIRST
 from capsule_runtime.host.state import default_state, places_of
 from capsule_runtime.pricing import PriceBook
+from capsule_runtime.redacting import redactor_of
 from capsule_runtime.request import (
     Ready,
     RunRequest,
@@ -106,6 +107,7 @@ def plan_run(
         limits=ready.limits,
         network=shell.environment,
         awaited=tuple(it.value for it in ready.standing.missing if it.kind in ("env", "secret")),
+        redactor=redactor_of(ready),
     )
     launch = plan_launch(capsule, shell.seen(places), task)
     walls = walls_of(

@@ -71,6 +71,7 @@ ROOTS = {
     "plan",
     "pricing",
     "recovery",
+    "redacting",
     "refusals",
     "registrar",
     "request",
