@@ -17,6 +17,7 @@ from capsule_runtime.core.env_names import check_names
 from capsule_runtime.core.grants import Capabilities, Grants, Policy, Wish
 from capsule_runtime.core.model_names import check_model
 from capsule_runtime.core.permissions import usual_policy
+from capsule_runtime.core.setting import TierClass
 from capsule_runtime.core.terms import NO_CEILINGS, Terms, terms_of
 from capsule_runtime.core.work import WorkdirMode
 from capsule_runtime.errors import UsageError
@@ -191,13 +192,14 @@ def read_request(request: RunRequest, day: DayCeilings = NO_DAY) -> Draft:
     return Draft(capsule, request, workdir, limits, terms, mode)
 
 
-def grant(draft: Draft, state: Path | None = None) -> Ready:
-    """Check that *draft* gets what it asks for. Raises as `check_request` does."""
+def grant(draft: Draft, state: Path | None = None, context: TierClass | None = None) -> Ready:
+    """Check that *draft* gets what it asks for, in a *context* of that class. Raises as `check_request`."""
     state = state or default_state()
     ready = settle(draft, state)
     if any(item.kind == "tier" for item in ready.standing.missing):
         refuse_missing(ready.capsule, ready.standing)
-    ready = replace(ready, shell=shell_of(ready.standing, state).with_doors(doors_of(ready)))
+    shell = shell_of(ready.standing, state, context).with_doors(doors_of(ready))
+    ready = replace(ready, shell=shell)
     refuse_missing(ready.capsule, ready.standing)
     return ready
 

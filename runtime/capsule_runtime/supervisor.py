@@ -129,6 +129,7 @@ class Supervisor:
         run, context = new_id("run"), self._registrar.context_for(ready)
         state_folder = self._registrar.store.state
         places = places_of(state_folder, run, context.uuid, ready.workdir, ready.workdir_mode)
+        context = context.at(shell.setting(places))
         session = context.session if ready.capsule.described.resumes else None
         task = Task(
             run=run,
