@@ -35,7 +35,7 @@ from capsule_runtime.host.state import default_state
 from capsule_runtime.manifest import MEMORY_BYTES_AT_LEAST
 from capsule_runtime.messages import Message, TextPart
 from capsule_runtime.probing import Installed, check_version
-from capsule_runtime.workdirs import find_mode, find_workdir
+from capsule_runtime.workdirs import find_mode, find_workdir, refuse_exposing
 
 
 class RunRequest(Struct, frozen=True):
@@ -199,6 +199,7 @@ def grant(draft: Draft, state: Path | None = None, context: TierClass | None = N
     if any(item.kind == "tier" for item in ready.standing.missing):
         refuse_missing(ready.capsule, ready.standing)
     shell = shell_of(ready.standing, state, context).with_doors(doors_of(ready))
+    refuse_exposing(ready.workdir, ready.workdir_mode, shell.tier, state)
     ready = replace(ready, shell=shell)
     refuse_missing(ready.capsule, ready.standing)
     return ready

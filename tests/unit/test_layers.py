@@ -78,6 +78,7 @@ ROOTS = {
     "settings",
     "supervisor",
     "trust",
+    "workdirs",
     "working",
 }
 """Where deciding and acting meet. Nobody else outside `host` may import it."""
