@@ -71,7 +71,7 @@ class Shell(Struct, frozen=True):
         return self.of_user(run_users().lease()) if self.needs_user else self
 
     def release(self) -> None:
-        """Give back the user that was leased, of whom nothing is left."""
+        """Give back the user that was leased, unless something of it is left."""
         made = self.sealing or self.scoping
         if made is not None and made.user is not None:
             run_users().release(made.user)
