@@ -118,7 +118,8 @@ class Supervisor:
                 await active.carry_out()
             finally:
                 del self._runs[active.id]
-                shell.release()
+                if not active.may_have_left:
+                    shell.release()
 
         self._runs[active.id] = active
         self._shelters.shelter(carry_out)
