@@ -29,6 +29,7 @@ from capsule_runtime.request import (
     with_version,
 )
 from capsule_runtime.settings import day_ceilings, price_book
+from capsule_runtime.workdirs import refuse_exposing
 
 
 class Plan(Struct, frozen=True):
@@ -87,6 +88,8 @@ def plan_run(
         if not (in_any_tier or any(item.kind == "tier" for item in ready.standing.missing)):
             raise
     shell = ready.shell
+    if not in_any_tier:
+        refuse_exposing(ready.workdir, ready.workdir_mode, shell.tier, state)
     if shell.needs_user:
         shell = shell.of_user(FIRST)
     ready = replace(with_version(ready, None), shell=shell)

@@ -129,7 +129,8 @@ class Supervisor:
                 await active.carry_out()
             finally:
                 del self._runs[active.id]
-                shell.release()
+                if not active.may_have_left:
+                    shell.release()
 
         self._runs[active.id] = active
         self._shelters.shelter(carry_out)
@@ -146,6 +147,7 @@ class Supervisor:
             capsule, places = await anyio.to_thread.run_sync(
                 show, capsule, places, state_folder, user
             )
+        context = context.at(shell.setting(places))
         session = context.session if ready.capsule.described.resumes else None
         redactor = redactor_of(ready)
         task = Task(

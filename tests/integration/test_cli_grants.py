@@ -52,7 +52,10 @@ class Asking(Command):
     ) -> Done:
         """Run the capsule."""
         given = {**OURS, **(env or {})}
-        return self("run", self.asking, "--task", "go", *walls, *words, env=given)
+        workdir = self.folder / "work"
+        workdir.mkdir(exist_ok=True)
+        where = ("--workdir", str(workdir))
+        return self("run", self.asking, "--task", "go", *where, *walls, *words, env=given)
 
     def set(self, text: str, mode: int = 0o600) -> None:
         """Write config.toml."""

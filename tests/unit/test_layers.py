@@ -80,6 +80,7 @@ ROOTS = {
     "supervisor",
     "trust",
     "yielding",
+    "workdirs",
     "working",
 }
 """Where deciding and acting meet. Nobody else outside `host` may import it."""

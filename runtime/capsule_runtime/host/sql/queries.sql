@@ -85,13 +85,16 @@ where owner = :owner and state != 'ended' order by no;
 select id from runs where context = :context and state != 'ended';
 
 -- name: context_by_name
-select name, uuid, driver, created_at, session, memory from contexts where name = :name;
+select name, uuid, driver, created_at, session, memory, tier, home, workdir
+from contexts where name = :name;
 
 -- name: keep_context
-insert into contexts (name, uuid, driver, session, memory, created_at)
-values (:name, :uuid, :driver, :session, :memory, :created_at)
+insert into contexts (name, uuid, driver, session, memory, created_at, tier, home, workdir)
+values (:name, :uuid, :driver, :session, :memory, :created_at, :tier, :home, :workdir)
 on conflict (name) do update set
-    session = coalesce(excluded.session, session), memory = coalesce(excluded.memory, memory);
+    session = coalesce(excluded.session, session), memory = coalesce(excluded.memory, memory),
+    tier = coalesce(tier, excluded.tier), home = coalesce(home, excluded.home),
+    workdir = coalesce(workdir, excluded.workdir);
 
 -- name: forget_contexts
 delete from contexts;
