@@ -62,6 +62,8 @@ _ADVISORY = TierFound("advisory", True, "limits and a burier: no boundary", "", 
 
 def _sealed(found: Namespaces) -> TierFound:
     how = f"{found.bwrap} {found.version}, {found.variant}" if found.variant else ""
+    if found.passed_over:
+        how += f" ({found.passed_over})"
     return TierFound(SEALED, bool(found.variant), how, found.why, found.fix)
 
 
