@@ -51,13 +51,15 @@ def wheel(monkeypatch: pytest.MonkeyPatch) -> str:
 
 
 async def test_the_bubblewrap_of_the_package_seals_a_run(tmp_path: Path, wheel: str) -> None:
-    script = """test "$PWD" = /work && printf '{"type":"turn-end","result":"sealed"}\\n'"""
+    says = '{"type":"turn-end","result":"sealed"}'
+    script = f"test ! -e {tmp_path}/state && echo '{says}'"
     capsule = shell_capsule(tmp_path / "capsule", script)
     async with open_supervisor(tmp_path / "state") as supervisor:
         request = request_for(capsule, containment="sealed", workdir=tmp_path)
         log = await ended(await supervisor.start(request))
 
     assert log.record.outcome is Outcome.COMPLETED
+    assert log.final.response == "sealed"
     assert namespaces.find_namespaces().bwrap == wheel
 
 
