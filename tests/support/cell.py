@@ -118,7 +118,7 @@ class Cell:
         ground = replace(
             self.ground(mode),
             writable=self._own_folders(),
-            devices=("/dev/null", "/dev/zero", "/dev/urandom"),
+            devices=("/dev/null", "/dev/zero", "/dev/urandom", "/dev/ptmx", "/dev/pts", "/dev/tty"),
         )
         ground = replace(ground, closed=tuple(closed_above([*readable(ground), ground.workdir])))
         return plan_scoped(ground, NOTHING, ceilings, find_machine(), scoping)
