@@ -8,7 +8,7 @@ from pathlib import Path
 from msgspec import Struct
 from msgspec.structs import replace
 
-from capsule_runtime.containing import ADVISORY, shell_of, walls_of
+from capsule_runtime.containing import walls_of
 from capsule_runtime.core.ceilings import Ceilings, DayCeilings
 from capsule_runtime.core.containment import Containment
 from capsule_runtime.core.grants import Grants, Policy
@@ -22,7 +22,7 @@ from capsule_runtime.pricing import PriceBook
 from capsule_runtime.request import (
     Ready,
     RunRequest,
-    doors_of,
+    contained,
     read_request,
     settle,
     with_version,
@@ -81,11 +81,11 @@ def plan_run(
     state = state or default_state()
     ready = settle(read_request(request, day_ceilings() if day is None else day), state)
     try:
-        shell = shell_of(ready.standing, state).with_doors(doors_of(ready))
+        ready = contained(ready, state)
     except ContainmentError:
         if not (in_any_tier or any(item.kind == "tier" for item in ready.standing.missing)):
             raise
-        shell = ADVISORY
+    shell = ready.shell
     if shell.needs_user:
         shell = shell.of_user(FIRST)
     ready = replace(with_version(ready, None), shell=shell)

@@ -78,6 +78,7 @@ ROOTS = {
     "settings",
     "supervisor",
     "trust",
+    "yielding",
     "working",
 }
 """Where deciding and acting meet. Nobody else outside `host` may import it."""
@@ -94,6 +95,7 @@ STANDALONE = {
     "host.refusal_words",
     "host.seal_trial",
     "host.sealing",
+    "host.shift_trial",
     "host.stub",
     "host.sweep",
     "host.trials",

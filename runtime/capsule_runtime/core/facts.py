@@ -39,6 +39,8 @@ class Created(Struct, frozen=True, tag_field="fact", tag="created", omit_default
     """Of the capsule's folder before the launch, if the capsule asks for anything."""
     workdir_mode: WorkdirMode | None = None
     """How the harness has the work directory; None in logs of before it was written down."""
+    why_copy: str = ""
+    """Why it works on a copy that nobody asked for."""
 
 
 class AttemptStarted(

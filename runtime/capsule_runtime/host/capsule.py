@@ -65,6 +65,8 @@ class Places(Struct, frozen=True):
     original: Path
     """The work directory that the caller named."""
     workdir_mode: WorkdirMode
+    agent: Path = AGENT_PATH
+    """What helps agents in Python."""
 
 
 class Task(Struct, frozen=True):
@@ -187,7 +189,7 @@ def plan_launch(capsule: Capsule, places: Places, task: Task) -> Launch:
         workdir=str(places.workdir),
         tmp=str(places.tmp),
         out=str(places.out),
-        agent_path=str(AGENT_PATH),
+        agent_path=str(places.agent),
         limits=task.limits,
         env=task.env,
         session=task.session,
