@@ -41,6 +41,7 @@ def candidates(monkeypatch: pytest.MonkeyPatch) -> Generator[Candidates]:
 
     def look_at(*paths: Path) -> None:
         monkeypatch.setattr(namespaces, "CANDIDATES", tuple(map(str, paths)))
+        monkeypatch.setattr(namespaces, "wheel_bwraps", tuple)
         namespaces.find_namespaces.cache_clear()
 
     yield look_at
