@@ -39,7 +39,8 @@ class Here(Struct, frozen=True):
 class Refusal(Struct, frozen=True):
     """Why a harness was not started: the system's *number* for it, and at which *step*.
 
-    Two steps have no number: `lost`, its burier was killed; `silent`, the warden too.
+    Three steps have no number: `lost`, its burier was killed; `silent`, the warden too; `ended: `, the
+    child was, with the limits that were met.
     """
 
     number: int

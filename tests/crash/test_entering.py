@@ -1,0 +1,116 @@
+"""A sealed launch of which one process ends, is stopped or does less than it should."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import anyio
+import pytest
+from msgspec.structs import replace
+
+from capsule_runtime import HostError
+from capsule_runtime.host import process as host_process
+from capsule_runtime.host.namespaces import find_namespaces
+from capsule_runtime.host.process import Exit
+from support.cell import open_cell
+
+SOON_SECONDS = 10
+"""Far below the time that a launch may take."""
+
+CHANGED = """
+import os, runpy, signal, sys
+sys.path.append({folder!r})
+import entering
+{change}
+runpy.run_path({folder!r} + "/warden.py", run_name="__main__")
+"""
+KILLED_AT_BIRTH = """
+def enter(*arguments, enter=entering.enter):
+    if enter(*arguments):
+        os.kill(os.getpid(), signal.SIGKILL)
+    return False
+entering.enter = enter
+"""
+INIT_KILLED = """
+def join(bubblewrap, join=entering._join):
+    join(bubblewrap)
+    os.kill(entering.children(bubblewrap)[0], signal.SIGKILL)
+entering._join = join
+"""
+BUBBLEWRAP_KILLED = """
+def join(bubblewrap, join=entering._join):
+    os.kill(bubblewrap, signal.SIGKILL)
+    join(bubblewrap)
+entering._join = join
+"""
+BURIER_IS_LATE = """
+import burier
+def receive(self, descriptor, receive=burier.Burier._receive):
+    if descriptor != self._supervisor or self._is_sealed:
+        receive(self, descriptor)
+burier.Burier._receive = receive
+"""
+
+Change = Callable[[str], None]
+
+
+@pytest.fixture(autouse=True)
+def namespaces() -> None:
+    found = find_namespaces()
+    if not found.variant:
+        pytest.skip(found.why)
+
+
+@pytest.fixture
+def change(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Change:
+    """Return what has wardens run with a change of how a root is entered."""
+
+    def changed(change: str) -> None:
+        wrapper = tmp_path / "wrapper.py"
+        folder = str(Path(host_process.__file__).parent)
+        wrapper.write_text(CHANGED.format(folder=folder, change=change))
+        command = (sys.executable, "-I", "-S", str(wrapper))
+        monkeypatch.setattr("capsule_runtime.host.warden_process._COMMAND", command)
+
+    return changed
+
+
+@pytest.mark.parametrize("death", [KILLED_AT_BIRTH, INIT_KILLED, BUBBLEWRAP_KILLED])
+async def test_a_launch_of_which_one_process_is_killed_ends_at_once(
+    change: Change, death: str
+) -> None:
+    change(death)
+    async with open_cell() as cell:
+        with anyio.fail_after(SOON_SECONDS), pytest.raises(HostError) as refused:
+            await cell.tries("print('ran')", cell.sealed())
+
+    assert refused.value.code in ("E-HOST-001", "E-HOST-034")
+
+
+async def test_what_bubblewrap_complains_of_is_told_whatever_its_last_letter() -> None:
+    async with open_cell() as cell:
+        walls = cell.sealed()
+        assert walls.seal is not None
+        argv = ("/bin/sh", "-c", "printf 'there is no box'")
+        with pytest.raises(HostError, match="there is no box"):
+            await cell.tries("print('ran')", replace(walls, seal=replace(walls.seal, argv=argv)))
+
+
+@pytest.mark.parametrize("code", [0, 3, 255])
+async def test_how_a_harness_ended_is_told_though_its_burier_hears_late_that_it_began(
+    change: Change, code: int
+) -> None:
+    change(BURIER_IS_LATE)
+    async with (
+        open_cell() as cell,
+        cell.started(f"raise SystemExit({code})", cell.sealed()) as (
+            tree,
+            _,
+        ),
+    ):
+        with anyio.fail_after(SOON_SECONDS):
+            ended = await tree.exited()
+
+    assert ended == Exit(code, None)
