@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 
 import anyio
@@ -52,6 +53,12 @@ def receive(self, descriptor, receive=burier.Burier._receive):
         receive(self, descriptor)
 burier.Burier._receive = receive
 """
+JOINS_ALL_BUT = """
+def is_other(process, name, is_other=entering._is_other):
+    return name != {name!r} and is_other(process, name)
+entering._is_other = is_other
+"""
+KEEPS_ITS_CGROUPS = "entering._OWN_CGROUPS = 0"
 
 Change = Callable[[str], None]
 
@@ -77,16 +84,38 @@ def change(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Change:
     return changed
 
 
-@pytest.mark.parametrize("death", [KILLED_AT_BIRTH, INIT_KILLED, BUBBLEWRAP_KILLED])
-async def test_a_launch_of_which_one_process_is_killed_ends_at_once(
-    change: Change, death: str
-) -> None:
-    change(death)
+async def test_a_harness_that_is_killed_before_it_began_is_not_waited_for(change: Change) -> None:
+    change(KILLED_AT_BIRTH)
     async with open_cell() as cell:
-        with anyio.fail_after(SOON_SECONDS), pytest.raises(HostError) as refused:
+        with anyio.fail_after(SOON_SECONDS), pytest.raises(HostError, match="killed before"):
             await cell.tries("print('ran')", cell.sealed())
 
-    assert refused.value.code in ("E-HOST-001", "E-HOST-034")
+
+@pytest.mark.parametrize("death", [INIT_KILLED, BUBBLEWRAP_KILLED])
+async def test_a_launch_whose_namespaces_end_is_not_waited_for(change: Change, death: str) -> None:
+    change(death)
+    async with open_cell() as cell:
+        with anyio.move_on_after(SOON_SECONDS) as patience, suppress(HostError):
+            await cell.tries("import signal; signal.pause()", cell.sealed())
+
+    assert not patience.cancelled_caught
+
+
+@pytest.mark.parametrize("name", ["uts", "ipc", "pid", "net", "mnt"])
+async def test_who_has_not_joined_a_namespace_runs_nothing(change: Change, name: str) -> None:
+    change(JOINS_ALL_BUT.format(name=name))
+    async with open_cell() as cell:
+        with pytest.raises(HostError) as refused:
+            await cell.tries("print('ran')", cell.sealed())
+
+    assert refused.value.code == "E-HOST-030"
+
+
+async def test_who_sees_the_names_of_its_cgroups_runs_nothing(change: Change) -> None:
+    change(KEEPS_ITS_CGROUPS)
+    async with open_cell() as cell:
+        with pytest.raises(HostError, match="namespaces of its caller: cgroup"):
+            await cell.tries("print('ran')", cell.sealed())
 
 
 async def test_what_bubblewrap_complains_of_is_told_whatever_its_last_letter() -> None:
