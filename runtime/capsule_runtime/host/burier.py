@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from capsule_runtime.host.entering import compose, enter
     from capsule_runtime.host.linux import read_signals
     from capsule_runtime.host.sealing import prepare
-    from capsule_runtime.host.stub import FAILED, MESSAGE_BYTES, become_program, tell
+    from capsule_runtime.host.stub import FAILED, MESSAGE_BYTES, become_program, has_rules, tell
     from capsule_runtime.host.sweep import Sweep, children
 else:
     import _signal as signal  # `signal` brings `enum`: 4 ms of a 10 ms start.
@@ -40,7 +40,7 @@ else:
     from entering import compose, enter
     from linux import read_signals
     from sealing import prepare
-    from stub import FAILED, MESSAGE_BYTES, become_program, tell
+    from stub import FAILED, MESSAGE_BYTES, become_program, has_rules, tell
     from sweep import Sweep, children
 
 DUPFD_CLOEXEC = 1030
@@ -242,13 +242,16 @@ def become_harness(spec: int, stdio: tuple[int, ...], talk: int, cgroups: Cgroup
         step = "seal"
         if sealing is not None:
             prepare(sealing)
-        composing = compose(composer) if composer else None
+        composing = compose(composer) if composer and has_rules(launch) else None
         step = "cgroup"
         if composing is None:
             make(cgroups)
-            become_program(talk, launch)
-        cgroup = make_for_child(cgroups)
+            if not composer:
+                become_program(talk, launch)
+        cgroup = make_for_child(cgroups) if composing else None
         step = "seal"
+        # Without rules for files the harness may take over what runs beside it: it is counted too.
+        composing = composing or compose(composer)
         if not enter(composing, talk + 1, cgroup):
             os._exit(FAILED)  # The burier has not ended us: it never came to know of the harness.
         become_program(talk, launch)
