@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from collections.abc import Callable
 from contextlib import suppress
@@ -13,9 +14,11 @@ from msgspec.structs import replace
 
 from capsule_runtime import HostError
 from capsule_runtime.host import process as host_process
+from capsule_runtime.host.machine import find_machine
 from capsule_runtime.host.namespaces import find_namespaces
 from capsule_runtime.host.process import Exit
-from support.cell import open_cell
+from support.cell import USUAL, open_cell
+from support.processes import caged_by
 
 SOON_SECONDS = 10
 """Far below the time that a launch may take."""
@@ -89,6 +92,32 @@ async def test_a_harness_that_is_killed_before_it_began_is_not_waited_for(change
     async with open_cell() as cell:
         with anyio.fail_after(SOON_SECONDS), pytest.raises(HostError, match="killed before"):
             await cell.tries("print('ran')", cell.sealed())
+
+
+async def test_a_memory_too_small_to_begin_with_is_named() -> None:
+    if not find_machine().cgroups.memory:
+        pytest.skip("the kernel limits no memory here")
+    async with open_cell() as cell:
+        walls = cell.sealed(ceilings=replace(USUAL, memory=2**16))
+        with anyio.fail_after(SOON_SECONDS), pytest.raises(HostError) as refused:
+            await cell.tries("print('ran')", walls)
+
+    assert "memory" in refused.value.hint
+
+
+@pytest.mark.parametrize("words", ["exec tail -f /dev/null", "kill -STOP $$"])
+async def test_a_root_that_is_never_there_is_waited_for_until_the_deadline(
+    monkeypatch: pytest.MonkeyPatch, words: str
+) -> None:
+    monkeypatch.setattr(host_process, "START_SECONDS", 0.2)
+    async with open_cell() as cell:
+        walls = cell.sealed()
+        assert walls.seal is not None
+        stuck = replace(walls.seal, argv=("/bin/sh", "-c", words))
+        with anyio.fail_after(SOON_SECONDS), pytest.raises(HostError, match="timed out"):
+            await cell.tries("print('ran')", replace(walls, seal=stuck))
+
+        assert caged_by(os.getpid()) == []
 
 
 @pytest.mark.parametrize("death", [INIT_KILLED, BUBBLEWRAP_KILLED])

@@ -58,7 +58,7 @@ async def test_a_user_of_thousands_of_groups_is_heard() -> None:
         "descriptors": [0, 1, 2, 3],
         "users": list(range(5000)),
         "interfaces": ["lo"],
-        "namespaces": {},
+        "namespaces": {"net": 3},
         "numbers": [2, 2],
         **capabilities,
         **{"NoNewPrivs": "1", "Umask": "0077", "Seccomp": "0"},
