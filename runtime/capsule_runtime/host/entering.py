@@ -138,20 +138,34 @@ def _join(bubblewrap: int) -> None:
     From now on what this process forks is in its namespace of processes; itself stays outside.
     """
     first = next(iter(children(bubblewrap)), 0)
-    process = os.pidfd_open(first) if first else -1
     try:
-        # Not others, which got their numbers after their ends.
-        if [_parent(first), _parent(bubblewrap)] != [bubblewrap, os.getppid()]:
-            raise OSError(0, "bubblewrap has ended")
+        process = _open(first, bubblewrap)
         flags = sum(flag for name, flag in _NAMESPACES.items() if _is_other(first, name))
+    except (FileNotFoundError, ProcessLookupError):
+        raise OSError(0, "bubblewrap has ended") from None
+    try:
         _checked(_libc.setns(process, flags), "setns")
     finally:
-        if first:
-            os.close(process)
+        os.close(process)
+
+
+def _open(first: int, bubblewrap: int) -> int:
+    """Return a pidfd of *first*, the child of *bubblewrap*, which is our sibling.
+
+    Raises:
+        ProcessLookupError: one of them has ended; another process may have got its number.
+    """
+    if not first:
+        raise ProcessLookupError
+    process = os.pidfd_open(first)
+    if [_parent(first), _parent(bubblewrap)] != [bubblewrap, os.getppid()]:
+        os.close(process)
+        raise ProcessLookupError
+    return process
 
 
 def _parent(process: int) -> int:
-    return int(next(iter(read_stat(process)[PARENT : PARENT + 1]), 0)) if process else 0
+    return int(next(iter(read_stat(process)[PARENT : PARENT + 1]), 0))
 
 
 def _is_other(process: int, name: str) -> bool:
