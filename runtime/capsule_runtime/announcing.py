@@ -26,6 +26,7 @@ def created_run(
         digest=ready.standing.asks.digest,
         workdir_mode=ready.workdir_mode,
         setting=context.setting,
+        why_copy=ready.why_copy,
     )
 
 

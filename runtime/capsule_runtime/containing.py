@@ -101,6 +101,23 @@ class Shell(Struct, frozen=True):
         return Shell(self.tier, sealing, scoping)
 
     @property
+    def shifts(self) -> bool:
+        """Whether root shows its folders to a run's user; else that has only folders of its own."""
+        made = self.sealing or self.scoping
+        return made is None or made.shifts
+
+    @property
+    def owner(self) -> int | None:
+        """Return whose the run's own folders are while it works; None: ours."""
+        made = self.sealing or self.scoping
+        return None if made is None or made.shifts else made.user
+
+    @property
+    def walker(self) -> int | None:
+        """Return the user that must reach by itself all that a run needs; None: it is shown it."""
+        return None if self.scoping is None else self.owner
+
+    @property
     def environment(self) -> dict[str, str]:
         """Return the variables that lead programs to the doors."""
         made = self.sealing or self.scoping
@@ -129,7 +146,8 @@ def shell_of(standing: Standing, state: Path, context: TierClass | None = None) 
     found = namespaces.find_namespaces(state)
     wants_scoped = (standing.is_named or context == "unsealed") and standing.floor == "scoped"
     if found.variant and not wants_scoped:
-        return Shell(SEALED, sealing_with(found))
+        sealing = sealing_with(found)
+        return Shell(SEALED, struct_replace(sealing, shifts=_shows(state)))
     if standing.floor == "advisory":
         return ADVISORY
     if standing.floor == SEALED:
@@ -138,8 +156,17 @@ def shell_of(standing: Standing, state: Path, context: TierClass | None = None) 
 
     scopes = find_scopes(state)
     if not scopes.why:
-        return Shell(SCOPED, scoping=scopes.scoping())
+        return Shell(SCOPED, scoping=struct_replace(scopes.scoping(), shifts=_shows(state)))
     raise _refusal(SCOPED, scopes.why, scopes.fix)
+
+
+def _shows(state: Path) -> bool:
+    """Whether a run can be shown the folders that it gets below *state* as its own."""
+    if os.geteuid() != 0:
+        return True
+    from capsule_runtime.host.shifting import why_not_shifted  # only root has a need
+
+    return not why_not_shifted(str(state), state)
 
 
 def _refusal(tier: Tier, why: str, fix: str) -> ContainmentError:
@@ -177,7 +204,7 @@ def walls_of(
     """
     there = struct_replace(grants, read=_there(grants.read), write=_there(grants.write))
     try:
-        ground = ground_of(capsule, places, launch, state, there.write)
+        ground = ground_of(capsule, places, launch, state, there)
     except OSError as exc:
         raise HostError("E-HOST-031", f"the walls cannot be planned: {exc}") from exc
     asked, machine = ResourceLimits.of(limits), find_machine()

@@ -36,6 +36,7 @@ from capsule_runtime.manifest import MEMORY_BYTES_AT_LEAST
 from capsule_runtime.messages import Message, TextPart
 from capsule_runtime.probing import Installed, check_version
 from capsule_runtime.workdirs import find_mode, find_workdir, refuse_exposing
+from capsule_runtime.yielding import WorkWish, check_writable, why_in_copy
 
 
 class RunRequest(Struct, frozen=True):
@@ -129,6 +130,8 @@ class Ready(Struct, frozen=True):
     """The harness as it is here, where its version matters."""
     shell: Shell = ADVISORY
     """How it is contained."""
+    why_copy: str = ""
+    """Why on a copy, if nobody asked for one."""
 
     @property
     def on_permission(self) -> Policy:
@@ -138,9 +141,10 @@ class Ready(Struct, frozen=True):
     @property
     def notes(self) -> tuple[str, ...]:
         """Return what is noted of the launch."""
-        harness = self.capsule.described.harness
-        note = self.installed.note(harness) if self.installed else None
-        return (note,) if note else ()
+        version = self.installed.note(self.capsule.described.harness) if self.installed else None
+        return tuple(
+            filter(None, (version, self.why_copy and f"it works on a copy: {self.why_copy}"))
+        )
 
     @property
     def grants(self) -> Grants:
@@ -198,11 +202,20 @@ def grant(draft: Draft, state: Path | None = None, context: TierClass | None = N
     ready = settle(draft, state)
     if any(item.kind == "tier" for item in ready.standing.missing):
         refuse_missing(ready.capsule, ready.standing)
-    shell = shell_of(ready.standing, state, context).with_doors(doors_of(ready))
-    refuse_exposing(ready.workdir, ready.workdir_mode, shell.tier, state)
-    ready = replace(ready, shell=shell)
+    ready = contained(ready, state, context)
+    refuse_exposing(ready.workdir, ready.workdir_mode, ready.shell.tier, state)
     refuse_missing(ready.capsule, ready.standing)
     return ready
+
+
+def contained(ready: Ready, state: Path, context: TierClass | None = None) -> Ready:
+    """Return *ready* in its tier, on a copy where that takes one. Raises as `check_request`."""
+    shell = shell_of(ready.standing, state, context).with_doors(doors_of(ready))
+    wish = WorkWish(ready.workdir, ready.workdir_mode, ready.request.workdir_mode)
+    why_copy = why_in_copy(shell, wish, state)
+    check_writable(shell, ready.grants.write, state)
+    copied = {"workdir_mode": "copy", "why_copy": why_copy} if why_copy else {}
+    return replace(ready, shell=shell, **copied)
 
 
 def settle(draft: Draft, state: Path) -> Ready:

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import json
 import os
-import platform
+import shutil
 import subprocess
+import tempfile
 from collections.abc import Callable, Generator
 from contextlib import contextmanager
 from pathlib import Path
@@ -15,18 +16,17 @@ from msgspec.structs import replace
 
 from capsule_runtime import ContainmentError, HostError
 from capsule_runtime.containing import Shell, shell_of
-from capsule_runtime.core import bpf
 from capsule_runtime.core.grants import Tier
 from capsule_runtime.core.machine import Hierarchies
 from capsule_runtime.core.namespaces import SETTINGS, Namespaces, fix_for
-from capsule_runtime.core.seccomp import ALLOW, ENOSYS, EPERM
-from capsule_runtime.core.syscalls import NUMBERS, known_machine
 from capsule_runtime.diagnosing import examine
 from capsule_runtime.granting import Standing
 from capsule_runtime.host import namespaces, scoping
 from capsule_runtime.host.machine import find_machine
 from support.cell import Cell
+from support.command import HELLO, Command
 from support.corpus.program import SYSTEM_PYTHON, UNPRIVILEGED, readable_copy, why_not_another
+from support.docker import container_profile
 from support.filtered import argv_behind_program
 from support.harness import agent_capsule
 
@@ -222,20 +222,6 @@ def test_a_covered_proc_is_named() -> None:
     assert "systempaths=unconfined" in fix_for(why, {}, is_root=True)
 
 
-def container_profile() -> bytes:
-    """Return a filter as containers have it: no namespaces, and no mounts."""
-    numbers = NUMBERS[known_machine(platform.machine())]
-    steps: list[bpf.Step] = [bpf.Load(bpf.NUMBER)]
-    calls = dict.fromkeys(("unshare", "setns", "mount", "umount2", "pivot_root"), EPERM)
-    for name, error in {**calls, "clone3": ENOSYS}.items():
-        steps += [bpf.Jump("equal", numbers[name], no=f"not {name}")]
-        steps += [bpf.Return(0x00050000 | error), bpf.Mark(f"not {name}")]
-    steps += [bpf.Jump("equal", numbers["clone"], no="allowed"), bpf.Load(bpf.argument(0))]
-    steps += [bpf.Mask(0x7E020000), bpf.Jump("equal", 0, yes="allowed")]
-    steps += [bpf.Return(0x00050000 | EPERM), bpf.Mark("allowed"), bpf.Return(ALLOW)]
-    return bpf.assemble(steps)
-
-
 @contextmanager
 def contained(*words: str) -> Generator[subprocess.CompletedProcess[str]]:
     """Run `capsule` with *words* as a plain user of a container would."""
@@ -272,6 +258,23 @@ def test_in_a_container_the_doctor_says_what_there_is_and_what_helps() -> None:
     assert (told["tier"], sealed["is_had"], scoped["is_had"]) == ("scoped", False, True)
     assert "cannot compose a root" in sealed["why"]
     assert "SYS_ADMIN" in sealed["fix"]
+
+
+def test_in_a_container_a_plain_user_works_in_place_and_is_told_the_tier() -> None:
+    place = Path(tempfile.mkdtemp(prefix="container-", dir="/var/tmp"))
+    try:
+        place.chmod(0o755)
+        (place / "work").mkdir()
+        os.chown(place / "work", UNPRIVILEGED, UNPRIVILEGED)
+        command = Command(place)
+        capsule = command.capsule(f"echo made > made\n{HELLO}")
+        words = ("run", capsule, "--task", "x", "--workdir", str(place / "work"))
+        with contained(*words) as done:
+            assert (done.returncode, done.stdout) == (0, "hello world\n"), done.stderr
+            assert "containment: scoped" in done.stderr
+        assert (place / "work/made").stat().st_uid == UNPRIVILEGED
+    finally:
+        shutil.rmtree(place)
 
 
 def test_in_a_container_a_floor_of_sealed_refuses_before_anything_is_made(tmp_path: Path) -> None:

@@ -258,6 +258,16 @@ def test_run_explain_says_where_everything_comes_from_and_shows_no_value(command
     assert not command.state.exists()
 
 
+def test_a_secret_too_short_to_be_redacted_is_told(command: Asking) -> None:
+    told = "shorter than 8 characters, so not redacted: TOKEN"
+
+    short = command.go(*command.options, "--explain", "--json", env={"TOKEN": "seven77"})
+    long = command.go(*command.options, "--explain", "--json")
+
+    assert told in json.loads(short.out)["caveats"]
+    assert told not in json.loads(long.out)["caveats"]
+
+
 def test_what_is_granted_and_not_set_is_told(command: Asking) -> None:
     plan = json.loads(
         command(

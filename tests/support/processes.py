@@ -8,6 +8,7 @@ from contextlib import suppress
 from pathlib import Path
 
 from capsule_runtime.host.leftovers import boot_id
+from capsule_runtime.host.strays import environ_of
 
 
 def processes_of(run: str) -> list[int]:
@@ -62,6 +63,8 @@ def _processes(file: str, mark: bytes) -> list[int]:
         if name.isdigit() and int(name) != os.getpid():
             # It may end while we look, or be none of our business.
             with suppress(FileNotFoundError, ProcessLookupError, PermissionError):
-                if mark in Path("/proc", name, file).read_bytes():
+                process = Path("/proc", name)
+                is_closed = file == "environ"
+                if mark in (environ_of(process) if is_closed else (process / file).read_bytes()):
                     found.append(int(name))
     return found

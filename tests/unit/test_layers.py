@@ -71,6 +71,7 @@ ROOTS = {
     "plan",
     "pricing",
     "recovery",
+    "redacting",
     "refusals",
     "registrar",
     "request",
@@ -79,6 +80,7 @@ ROOTS = {
     "supervisor",
     "trust",
     "workdirs",
+    "yielding",
     "working",
 }
 """Where deciding and acting meet. Nobody else outside `host` may import it."""
@@ -95,6 +97,7 @@ STANDALONE = {
     "host.refusal_words",
     "host.seal_trial",
     "host.sealing",
+    "host.shift_trial",
     "host.stub",
     "host.sweep",
     "host.trials",

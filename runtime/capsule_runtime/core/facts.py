@@ -42,6 +42,8 @@ class Created(Struct, frozen=True, tag_field="fact", tag="created", omit_default
     """How the harness has the work directory; None in logs of before it was written down."""
     setting: Setting = Setting()
     """Where the harness finds itself, which is the same in all runs of the context."""
+    why_copy: str = ""
+    """Why it works on a copy that nobody asked for."""
 
 
 class AttemptStarted(

@@ -38,6 +38,11 @@ class Scope(Struct, frozen=True):
     """Whether the broker can do its part; without it the run connects to nothing."""
 
     @property
+    def owns(self) -> bool:
+        """Whether what the run may write belongs to its user, on disk and not only in its eyes."""
+        return self.user is not None and self.shift is None
+
+    @property
     def program(self) -> tuple[bytes, bytes]:
         """Return both programs, as the child puts them up."""
         return self.told, self.refused

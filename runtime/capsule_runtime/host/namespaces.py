@@ -30,6 +30,7 @@ TRIAL = str(Path(__file__).with_name("seal_trial.py"))
 _TRIAL_FOLDER = 10
 """The descriptor by which the trial's command finds a folder."""
 TRIAL_USER = "2000065535"
+_NOBODY, _OK = "-", "ok\n"
 _INSTALL = "Install bubblewrap: apt-get install bubblewrap."
 _REPLACE = "Put a bubblewrap there that root owns, nobody else can write, and is not setuid."
 
@@ -74,7 +75,7 @@ def _find_kept(path: str, state: Path | None) -> Namespaces:
     digest = sha256(Path(path).read_bytes()).hexdigest()
     kept = None
     if state is not None:
-        key = sha256(f"{boot_id()} {_standing()} {path} {digest}".encode()).hexdigest()
+        key = sha256(f"{boot_id()} {standing()} {path} {digest}".encode()).hexdigest()
         kept = state / "cache" / "namespaces" / key
         if (data := read_kept(kept)) is not None:
             try:
@@ -87,8 +88,8 @@ def _find_kept(path: str, state: Path | None) -> Namespaces:
     return found
 
 
-def _standing() -> str:
-    """Return what decides, beside the file, whether this process can do it: it may not for another."""
+def standing() -> str:
+    """Return what decides, beside the program, whether this process can do it: it may not for another."""
     spaces = (os.stat(f"/proc/self/ns/{name}").st_ino for name in ("user", "mnt", "pid"))
     words = ("CapEff", "CapBnd", "NoNewPrivs", "Seccomp")
     lines = Path("/proc/self/status").read_text(encoding="utf-8", errors="replace").splitlines()
@@ -106,10 +107,12 @@ def _try(path: str, digest: str) -> Namespaces:
     variant: Variant = "rootns" if is_root else "userns"
     found = Namespaces(variant, path, version, digest, idler, shifts_owners=is_root)
     with tempfile.TemporaryDirectory(prefix="capsule-seal-") as folder:
-        user = TRIAL_USER if is_root else "-"
-        trial = [sys.executable, "-I", "-S", TRIAL, folder, user]
-        told = said([*trial, *_command(found)])
-    if told != "ok\n":
+        trial = [sys.executable, "-I", "-S", TRIAL, folder]
+        told = said([*trial, TRIAL_USER if is_root else _NOBODY, *_command(found)])
+        if told != _OK and is_root and said([*trial, _NOBODY, *_command(found)]) == _OK:
+            # Then a run's folders are given to its user, and work directories are copied.
+            return msgspec.structs.replace(found, shifts_owners=False)
+    if told != _OK:
         why = told.strip().rpartition("\n")[2] or "it says nothing"
         fix = fix_for(why, _settings(), is_root=is_root)
         return Namespaces(why=f"{path} cannot compose a root here: {why}", fix=fix)

@@ -108,7 +108,8 @@ from runs r join requests q on q.run = r.no
 where r.owner = :owner and r.state != 'ended' and q.taken_at is null order by q.id;
 
 -- name: mark_taken
-update requests set taken_at = :taken_at where id = :id;
+-- What was asked may hold words that the log has without their secrets.
+update requests set taken_at = :taken_at, body = x'' where id = :id;
 
 -- name: is_taken
 select taken_at is not null from requests where id = :id;
