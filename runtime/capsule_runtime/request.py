@@ -212,8 +212,8 @@ def contained(ready: Ready, state: Path, context: TierClass | None = None) -> Re
     """Return *ready* in its tier, on a copy where that takes one. Raises as `check_request`."""
     shell = shell_of(ready.standing, state, context).with_doors(doors_of(ready))
     wish = WorkWish(ready.workdir, ready.workdir_mode, ready.request.workdir_mode)
-    why_copy = why_in_copy(shell, wish, state)
     check_writable(shell, ready.grants.write, state)
+    why_copy = why_in_copy(shell, wish, state)
     copied = {"workdir_mode": "copy", "why_copy": why_copy} if why_copy else {}
     return replace(ready, shell=shell, **copied)
 
