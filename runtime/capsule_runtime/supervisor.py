@@ -129,8 +129,7 @@ class Supervisor:
                 await active.carry_out()
             finally:
                 del self._runs[active.id]
-                if not active.may_have_left:
-                    shell.release()
+                shell.release(is_kept=active.may_have_left)
 
         self._runs[active.id] = active
         self._shelters.shelter(carry_out)
