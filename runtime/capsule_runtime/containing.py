@@ -70,10 +70,10 @@ class Shell(Struct, frozen=True):
         """
         return self.of_user(run_users().lease()) if self.needs_user else self
 
-    def release(self) -> None:
+    def release(self, *, is_kept: bool = False) -> None:
         """Give back the user that was leased, unless something of it is left."""
         made = self.sealing or self.scoping
-        if made is not None and made.user is not None:
+        if made is not None and made.user is not None and not is_kept:
             run_users().release(made.user)
 
     def of_user(self, user: int) -> Shell:

@@ -198,8 +198,7 @@ def read_request(request: RunRequest, day: DayCeilings = NO_DAY) -> Draft:
 
 def grant(draft: Draft, state: Path | None = None, context: TierClass | None = None) -> Ready:
     """Check that *draft* gets what it asks for, in a *context* of that class. Raises as `check_request`."""
-    state = state or default_state()
-    ready = settle(draft, state)
+    ready = settle(draft, state := state or default_state())
     if any(item.kind == "tier" for item in ready.standing.missing):
         refuse_missing(ready.capsule, ready.standing)
     ready = contained(ready, state, context)
@@ -212,8 +211,8 @@ def contained(ready: Ready, state: Path, context: TierClass | None = None) -> Re
     """Return *ready* in its tier, on a copy where that takes one. Raises as `check_request`."""
     shell = shell_of(ready.standing, state, context).with_doors(doors_of(ready))
     wish = WorkWish(ready.workdir, ready.workdir_mode, ready.request.workdir_mode)
-    why_copy = why_in_copy(shell, wish, state)
     check_writable(shell, ready.grants.write, state)
+    why_copy = why_in_copy(shell, wish, state)
     copied = {"workdir_mode": "copy", "why_copy": why_copy} if why_copy else {}
     return replace(ready, shell=shell, **copied)
 
@@ -222,8 +221,7 @@ def settle(draft: Draft, state: Path) -> Ready:
     """Find out what *draft* gets; what nobody granted stands in it. Raises as `check_request`."""
     request = draft.request
     standing = standing_of(draft.capsule, request.grants, request.containment, state)
-    wish = draft.capsule.manifest.interaction.on_permission
-    policy = on_permission(wish, request.on_permission)
+    policy = on_permission(draft.capsule.manifest.interaction.on_permission, request.on_permission)
     return Ready(
         draft.capsule,
         request,

@@ -129,8 +129,7 @@ class Supervisor:
                 await active.carry_out()
             finally:
                 del self._runs[active.id]
-                if not active.may_have_left:
-                    shell.release()
+                shell.release(is_kept=active.may_have_left)
 
         self._runs[active.id] = active
         self._shelters.shelter(carry_out)
@@ -143,11 +142,11 @@ class Supervisor:
         context, capsule = self._registrar.context_for(ready), ready.capsule
         state_folder = self._registrar.store.state
         places = places_of(state_folder, run, context.uuid, ready.workdir, ready.workdir_mode)
+        context = context.at(shell.setting(places))
         if (user := shell.walker) is not None:
             capsule, places = await anyio.to_thread.run_sync(
                 show, capsule, places, state_folder, user
             )
-        context = context.at(shell.setting(places))
         session = context.session if ready.capsule.described.resumes else None
         redactor = redactor_of(ready)
         task = Task(

@@ -32,7 +32,11 @@ async def test_a_user_is_given_back_once_its_burial_is_proved(
     if why := find_namespaces().why:
         pytest.skip(why)
     released: list[int] = []
-    monkeypatch.setattr(run_users.RunUsers, "release", lambda _, user: released.append(user))
+
+    def release(_: object, user: int) -> None:
+        released.append(user)
+
+    monkeypatch.setattr(run_users.RunUsers, "release", release)
 
     async def told(tree: Tree, trouble: Callable[[str], None]) -> Burial:
         await buried(tree, trouble)

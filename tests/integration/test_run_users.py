@@ -73,7 +73,11 @@ def test_a_user_of_whom_a_process_is_left_stays_leased_and_is_no_later_superviso
     user = users.lease()
     later = RunUsers(os.open(tmp_path / "users", os.O_RDWR | os.O_CLOEXEC))
     drawn = [(user - FIRST).to_bytes(2, "big"), (user - FIRST ^ 1).to_bytes(2, "big")]
-    monkeypatch.setattr(os, "urandom", lambda _: drawn.pop(0))
+
+    def draw(_: int) -> bytes:
+        return drawn.pop(0)
+
+    monkeypatch.setattr(os, "urandom", draw)
     with subprocess.Popen(
         [sys.executable, "-c", SURVIVOR, str(user)], stdin=subprocess.PIPE, stdout=subprocess.PIPE
     ) as survivor:
