@@ -55,7 +55,8 @@ async def test_the_bubblewrap_of_the_package_seals_a_run(tmp_path: Path, wheel: 
     script = f"test ! -e {tmp_path}/state && echo '{says}'"
     capsule = shell_capsule(tmp_path / "capsule", script)
     async with open_supervisor(tmp_path / "state") as supervisor:
-        request = request_for(capsule, containment="sealed", workdir=tmp_path)
+        (tmp_path / "work").mkdir()
+        request = request_for(capsule, containment="sealed", workdir=tmp_path / "work")
         log = await ended(await supervisor.start(request))
 
     assert log.record.outcome is Outcome.COMPLETED

@@ -55,7 +55,8 @@ def on_a_poor_machine(
 def test_a_run_is_contained_all_the_same(tmp_path: Path, poor: str, tier: str) -> None:
     capsule = shell_capsule(tmp_path / "capsule", SAYS)
     result = tmp_path / "result.json"
-    words = ("--workdir", str(tmp_path), "--containment", tier, "--result", str(result))
+    (tmp_path / "work").mkdir()
+    words = ("--workdir", str(tmp_path / "work"), "--containment", tier, "--result", str(result))
 
     done = on_a_poor_machine(tmp_path, POOR[poor], "run", str(capsule), "--task", "go", *words)
 
@@ -70,7 +71,15 @@ def test_without_the_right_to_raise_limits_none_is_raised(tmp_path: Path) -> Non
     capsule = shell_capsule(tmp_path / "capsule", f"ulimit -Hn >&2\n{SAYS}")
     result = tmp_path / "result.json"
     lowered = ("setpriv", "--bounding-set", "-sys_resource")
-    words = ("--workdir", str(tmp_path), "--containment", "sealed", "--result", str(result))
+    (tmp_path / "work").mkdir()
+    words = (
+        "--workdir",
+        str(tmp_path / "work"),
+        "--containment",
+        "sealed",
+        "--result",
+        str(result),
+    )
 
     done = on_a_poor_machine(
         tmp_path,
@@ -89,7 +98,8 @@ def test_without_the_right_to_mount_it_is_refused_with_the_reason(tmp_path: Path
         pytest.skip("setpriv is not installed")
     capsule = shell_capsule(tmp_path / "capsule", SAYS)
     lowered = ("setpriv", "--bounding-set", "-sys_admin")
-    words = ("--workdir", str(tmp_path), "--containment", "sealed")
+    (tmp_path / "work").mkdir()
+    words = ("--workdir", str(tmp_path / "work"), "--containment", "sealed")
 
     done = on_a_poor_machine(
         tmp_path, "true", "run", str(capsule), "--task", "go", *words, wrapper=lowered
