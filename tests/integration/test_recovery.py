@@ -185,6 +185,17 @@ async def test_a_context_is_free_again_and_has_kept_its_session(
     assert '"session": "to be kept"' in (log.final.response or "")
 
 
+def stop_all(state: Path, but: set[int]) -> set[int]:
+    """Stop all processes of *state* but some, also what they fork meanwhile; return them."""
+    stopped: set[int] = set()
+    while running := set(processes_below(state)) - but - stopped:
+        for pid in running:
+            with suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGSTOP)
+        stopped |= running
+    return stopped
+
+
 async def test_a_tree_that_is_still_being_buried_is_waited_for(
     tmp_path: Path, state: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -192,9 +203,7 @@ async def test_a_tree_that_is_still_being_buried_is_waited_for(
     capsule = agent_capsule(tmp_path / "capsule", "deaf")
     with owner(state, capsule) as process:
         process.hear("cannot hear")
-        wardens = set(processes_below(state)) - set(harnesses_below(state)) - {process.process.pid}
-        for pid in wardens:
-            os.kill(pid, signal.SIGSTOP)
+        wardens = stop_all(state, {*harnesses_below(state), process.process.pid})
         process.kill()
         async with open_runs(state) as runs:
             too_early = await runs.recover()
