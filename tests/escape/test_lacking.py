@@ -22,7 +22,7 @@ from capsule_runtime.core.grants import Tier
 from capsule_runtime.core.machine import Hierarchies
 from capsule_runtime.core.namespaces import SETTINGS, Namespaces, fix_for
 from capsule_runtime.core.seccomp import ALLOW, ENOSYS
-from capsule_runtime.core.syscalls import NUMBERS, known_machine
+from capsule_runtime.core.syscalls import NUMBERS, MachineName, known_machine
 from capsule_runtime.diagnosing import examine
 from capsule_runtime.granting import Standing
 from capsule_runtime.host import namespaces, scoping
@@ -37,8 +37,11 @@ from support.harness import agent_capsule
 pytestmark = pytest.mark.usefixtures("namespaces")
 
 Candidates = Callable[..., None]
-PIDFD_OPEN = 434
-"""The same on every architecture."""
+OTHER_NUMBERS: dict[MachineName, dict[str, int]] = {
+    "x86_64": {"pidfd_open": 434, "seccomp": 317},
+    "aarch64": {"pidfd_open": 434, "seccomp": 277},
+}
+"""Of calls that no filter names."""
 
 
 @pytest.fixture
@@ -304,11 +307,12 @@ def test_in_a_container_a_floor_of_sealed_refuses_before_anything_is_made(tmp_pa
         subprocess.run(["rm", "-r", str(capsule)], check=True)
 
 
-@pytest.mark.parametrize("call", ["setns", "clone3", "pidfd_open"])
-def test_a_kernel_too_old_to_enter_a_root_is_found_out_before_a_run(
+@pytest.mark.parametrize("call", ["setns", "clone3", "pidfd_open", "seccomp"])
+def test_a_kernel_too_old_for_a_sealed_run_is_found_out_before_it(
     tmp_path: Path, call: str
 ) -> None:
-    number = NUMBERS[known_machine(platform.machine())].get(call, PIDFD_OPEN)
+    machine = known_machine(platform.machine())
+    number = {**NUMBERS[machine], **OTHER_NUMBERS[machine]}[call]
     capsule = agent_capsule(Path("/var/tmp") / tmp_path.name, "waits")
     words = ("run", "--task", "x", "--containment", "sealed", str(capsule))
     try:
