@@ -352,14 +352,17 @@ def test_init_writes_a_capsule_once(command: Command) -> None:
 
 
 @pytest.mark.parametrize("name", ["my agent é", "-y", "it's; $HOME", "."])
-def test_the_command_that_init_prints_works(command: Command, name: str) -> None:
+def test_the_command_that_init_prints_works(
+    command: Command, tmp_path_factory: pytest.TempPathFactory, name: str
+) -> None:
     said = command("init", "--", name).out.splitlines()[-1]
     path = f"{Path(PROGRAM).parent}:{command.env['PATH']}"
+    home = tmp_path_factory.mktemp("home")
     done = subprocess.run(
         ["sh", "-c", said],
         capture_output=True,
         cwd=command.folder,
-        env={**command.env, "PATH": path},
+        env={"PATH": path, "HOME": str(home), "LANG": "C.UTF-8"},
     )
 
     assert said.startswith("  capsule run ")
