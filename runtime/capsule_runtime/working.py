@@ -42,7 +42,8 @@ class Working:
         note: Callable[[str], Awaitable[None]],
     ) -> None:
         self._workroom = workroom
-        self._handing: Handing | None = handing
+        # For days: only who hands something over keeps it.
+        self._handing = handing if handing.user is not None else None
         self._record = record
         self._note = note
         self._stop: threading.Event | None = threading.Event()

@@ -33,12 +33,14 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as folder:
         capsule = Path(folder, "hello")
         capsule.mkdir()
+        work = Path(folder, "work")
+        work.mkdir()
         (capsule / "capsule.toml").write_text(
             'name = "hello"\n[harness]\ndriver = "jsonl"\ncommand = ["sh", "./hello.sh"]\n'
             '[workdir]\nmode = "rw"\n'
         )
         (capsule / "hello.sh").write_text(HELLO)
-        run = [capsule_command, "run", str(capsule), "--task", "hi", "--workdir", folder]
+        run = [capsule_command, "run", str(capsule), "--task", "hi", "--workdir", str(work)]
         commands = {
             "reference import": [sys.executable, "-c", REFERENCE],
             "capsule run, hello, the strongest tier": run,

@@ -10,6 +10,7 @@ Rule 4: `_finish` is the only place that writes a final status, and every path l
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any, assert_never, get_args
 
 from capsule_runtime.core import facts
@@ -71,10 +72,10 @@ class Run(Ladder):
         self._purse = Purse(self._said.ledger)
         self._result = before.result
         self._on_permission: Policy = on_permission
-        hear = self._said.hear()
+        hear, weigh = self._said.hear(), self._hear_and_weigh
         self._hear: Hear = {
             **hear,
-            **{kind: self._then_weigh(hear[kind]) for kind in SPENDING},
+            **{kind: partial(weigh, hear[kind]) for kind in SPENDING},
             TurnEnd: self._turn_end,
             TurnFailed: self._turn_failed,
             **dict.fromkeys(get_args(Request), self._answer),
@@ -217,15 +218,10 @@ class Run(Ladder):
         self._journal.at = moment.at
         self._said.now = moment.now
 
-    def _then_weigh(self, hear: Callable[[Any], None]) -> Callable[[Any], None]:
-        ledger = self.ledger
-
-        def heard(event: Event) -> None:
-            hear(event)
-            if self.reason is None and ledger.is_bounded:
-                self._weigh()
-
-        return heard
+    def _hear_and_weigh(self, hear: Callable[[Any], None], event: Event) -> None:
+        hear(event)
+        if self.reason is None and self.ledger.is_bounded:
+            self._weigh()
 
     def _weigh(self) -> None:
         """Stop if too much was spent, or see to it that more may be."""

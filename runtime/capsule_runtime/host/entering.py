@@ -84,15 +84,16 @@ def enter(composing: Composing, first_free: int, cgroup: str | None = None) -> b
         OSError: the root could not be composed, or not be entered.
     """
     bubblewrap, heard = composing
-    try:
-        words = _hear(heard)
-    finally:
-        os.closerange(first_free, os.sysconf("SC_OPEN_MAX"))
+    # All that does not need the root is done while bubblewrap works.
+    os.dup2(heard, first_free)
+    os.closerange(first_free + 1, os.sysconf("SC_OPEN_MAX"))
+    entrances = None if cgroup is None else _open_cgroup(cgroup)
+    own = {name: _namespace("self", name) for name in _known_namespaces()}
+    words = _hear(first_free)
     if not words.endswith(_THERE):
         complaint = words.decode(errors="replace").strip()
         raise OSError(0, complaint or "bubblewrap ended without a word")
-    entrances = None if cgroup is None else _open_cgroup(cgroup)
-    _join(bubblewrap)
+    _join(bubblewrap, own)
     if new := _fork(entrances):
         os.closerange(0, os.sysconf("SC_OPEN_MAX"))
         _wait_for_end(new)
@@ -132,15 +133,15 @@ def _hear(heard: int) -> bytes:
     return words
 
 
-def _join(bubblewrap: int) -> None:
-    """Join the namespaces that are not ours of what *bubblewrap* has started, its only child.
+def _join(bubblewrap: int, own: dict[str, int]) -> None:
+    """Join the namespaces that are not our *own* of what *bubblewrap* has started, its only child.
 
     From now on what this process forks is in its namespace of processes; itself stays outside.
     """
     first = next(iter(children(bubblewrap)), 0)
     try:
         process = _open(first, bubblewrap)
-        flags = sum(flag for name, flag in _NAMESPACES.items() if _is_other(first, name))
+        flags = sum(_NAMESPACES[name] for name in own if _namespace(first, name) != own[name])
     except (FileNotFoundError, ProcessLookupError):
         raise OSError(0, "bubblewrap has ended") from None
     try:
@@ -168,12 +169,13 @@ def _parent(process: int) -> int:
     return int(next(iter(read_stat(process)[PARENT : PARENT + 1]), 0))
 
 
-def _is_other(process: int, name: str) -> bool:
-    try:
-        own = os.stat(f"/proc/self/ns/{name}").st_ino
-    except FileNotFoundError:
-        return False  # The kernel has no such namespaces.
-    return os.stat(f"/proc/{process}/ns/{name}").st_ino != own
+def _known_namespaces() -> list[str]:
+    """Return which of the namespaces the kernel has."""
+    return [name for name in _NAMESPACES if os.path.exists(f"/proc/self/ns/{name}")]
+
+
+def _namespace(process: int | str, name: str) -> int:
+    return os.stat(f"/proc/{process}/ns/{name}").st_ino
 
 
 def _wait_for_end(process: int) -> None:

@@ -67,6 +67,7 @@ class Handshake:
 
     async def hear(self) -> Here | Refusal | None:
         """Wait for the next word of the child; None: there are no more."""
+        ours = _our_namespaces()  # now, while there is nothing else to do
         await anyio.wait_readable(self._ours)
         try:
             words, with_it, _, _ = self._ours.recvmsg(
@@ -84,7 +85,7 @@ class Handshake:
                     for descriptor in handed:
                         os.close(descriptor)
                     return None
-                return Here(pid, read_report(report, cgroups, _our_namespaces()), handed)
+                return Here(pid, read_report(report, cgroups, ours), handed)
             case ("failed", int(number), str(step)):
                 return Refusal(number, step)
             case ():

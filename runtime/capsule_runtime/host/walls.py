@@ -126,8 +126,13 @@ def _interfaces() -> list[str]:
 
 def _namespaces() -> dict[str, int]:
     """Return the number of each namespace of this process that the kernel has."""
-    found = (name for name in _NAMESPACES if os.path.exists(f"/proc/self/ns/{name}"))
-    return {name: os.stat(f"/proc/self/ns/{name}").st_ino for name in found}
+    found: dict[str, int] = {}
+    for name in _NAMESPACES:
+        try:
+            found[name] = os.stat(f"/proc/self/ns/{name}").st_ino
+        except FileNotFoundError:
+            pass  # The kernel has none of the kind.
+    return found
 
 
 def _can_list(folder: bytes) -> bool:
