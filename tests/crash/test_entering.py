@@ -38,15 +38,15 @@ def enter(*arguments, enter=entering.enter):
 entering.enter = enter
 """
 INIT_KILLED = """
-def join(bubblewrap, join=entering._join):
-    join(bubblewrap)
+def join(bubblewrap, own, join=entering._join):
+    join(bubblewrap, own)
     os.kill(entering.children(bubblewrap)[0], signal.SIGKILL)
 entering._join = join
 """
 BUBBLEWRAP_KILLED = """
-def join(bubblewrap, join=entering._join):
+def join(bubblewrap, own, join=entering._join):
     os.kill(bubblewrap, signal.SIGKILL)
-    join(bubblewrap)
+    join(bubblewrap, own)
 entering._join = join
 """
 BURIER_IS_LATE = """
@@ -57,9 +57,9 @@ def receive(self, descriptor, receive=burier.Burier._receive):
 burier.Burier._receive = receive
 """
 JOINS_ALL_BUT = """
-def is_other(process, name, is_other=entering._is_other):
-    return name != {name!r} and is_other(process, name)
-entering._is_other = is_other
+def known(known=entering._known_namespaces):
+    return [name for name in known() if name != {name!r}]
+entering._known_namespaces = known
 """
 KEEPS_ITS_CGROUPS = "entering._OWN_CGROUPS = 0"
 
