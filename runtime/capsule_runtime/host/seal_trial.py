@@ -55,9 +55,10 @@ def main() -> None:
     os.close(says)
     with open(heard, "rb") as words:
         said = words.read()
-    for child in children(os.getpid()):
-        os.kill(child, signal.SIGKILL)
-    while children(os.getpid()):
+    # Not once: what bubblewrap had started may not end with it, and is ours only after its end.
+    while left := children(os.getpid()):
+        for child in left:
+            os.kill(child, signal.SIGKILL)
         os.wait()
     os.write(1, said)
 
