@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import subprocess
 import sys
 from collections.abc import Callable
 from contextlib import suppress
@@ -15,7 +16,7 @@ from msgspec.structs import replace
 from capsule_runtime import HostError
 from capsule_runtime.host import process as host_process
 from capsule_runtime.host.machine import find_machine
-from capsule_runtime.host.namespaces import find_namespaces
+from capsule_runtime.host.namespaces import TRIAL, find_namespaces
 from capsule_runtime.host.process import Exit
 from support.cell import USUAL, open_cell
 from support.processes import caged_by
@@ -172,3 +173,15 @@ async def test_how_a_harness_ended_is_told_though_its_burier_hears_late_that_it_
             ended = await tree.exited()
 
     assert ended == Exit(code, None)
+
+
+def test_a_trial_leaves_nothing_though_what_was_started_outlives_what_started_it(
+    tmp_path: Path,
+) -> None:
+    alone = ("/bin/sh", "-c", "exec 3<&0; cat <&3 & wait")
+    trial = [sys.executable, "-I", "-S", TRIAL, str(tmp_path), "-", *alone]
+
+    done = subprocess.run(trial, capture_output=True, text=True, timeout=SOON_SECONDS, check=False)
+
+    assert done.returncode == 0
+    assert done.stdout.startswith("setns: ")
