@@ -4,11 +4,10 @@ Loaded by path into the warden's bare interpreter: the standard library only. Ru
 child that becomes the harness. bubblewrap is started beside it, with a program that does nothing as
 what runs inside. As soon as its namespaces are there, this process joins them and forks: who is in a
 namespace of processes was born there. The new process gets ready while the root is composed, and
-goes in once that is whole. So nothing that puts up the walls lies in the root or starts there, which
-would take as long as all the rest.
+goes in once that is whole. So nothing that puts up the walls lies in the root or starts there.
 
-bubblewrap and the new process are our siblings: they are the burier's children, and the first ends
-with it. This process stays outside, to hear what bubblewrap complains of: with that, all inside ends.
+bubblewrap and the new process are our siblings, children of the burier; the first ends with it. This
+process stays outside, to hear what bubblewrap complains of: with that, all inside ends.
 """
 
 from __future__ import annotations
@@ -21,8 +20,6 @@ import select
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from typing import NoReturn
-
     from capsule_runtime.host.linux import fork_sibling, fork_sibling_into
     from capsule_runtime.host.sweep import PARENT, read_stat
 else:
@@ -45,10 +42,7 @@ _OWN_CGROUPS = 0x2000000
 _CANNOT_BE_BORN_THERE = (errno.ENOSYS, errno.EINVAL, errno.E2BIG, errno.EOPNOTSUPP)
 """What kernels before 5.7 say, and cgroups that take single threads."""
 
-_END_OF_ITS_WORDS = b"--"
 _SET_PIPE_BYTES, _BYTES_LEFT = 1031, 0x541B
-_SETTLED_LATE = ("user", "mnt")
-"""Where what is composed goes on to last: a second one of users, and the root."""
 
 Composing = tuple[int, int, int, int]
 """The pid of bubblewrap, and descriptors: at which it and what it starts are heard, at which it says
@@ -71,7 +65,7 @@ def compose(composer: list[bytes]) -> Composing:
     fcntl.fcntl(whole, _SET_PIPE_BYTES, 1)
     for writer in (awake, whole):
         os.write(writer, _THERE)
-    end = composer.index(_END_OF_ITS_WORDS) if _END_OF_ITS_WORDS in composer else len(composer)
+    end = composer.index(b"--") if b"--" in composer else len(composer)
     told = (b"--info-fd", b"%d" % names, b"--block-fd", b"%d" % reads)
     bubblewrap = fork_sibling()
     if bubblewrap == 0:
@@ -114,47 +108,51 @@ def enter(
     first = _first_process(named)
     try:
         process = _open(first, bubblewrap)
-        _join(process, first, [name for name in _known_namespaces() if name != "mnt"])
+        later = _join_early(process, first, whole)
         settled, settles = os.pipe2(os.O_CLOEXEC)
         new = _fork(entrances)
     except OSError:
-        _hear_until_there(heard, bubblewrap, first)  # Why it has ended is more to the point.
+        _hear_until_there(heard, bubblewrap)  # Why it has ended is more to the point.
         raise
     if new:
         os.close(settled)
         if moved is not None:
             os.eventfd_write(moved, new)
-        _hear_until_there(heard, bubblewrap, first)
-        _say_settled(settles)
+        _hear_until_there(heard, bubblewrap)
+        try:
+            os.write(settles, _THERE)
+        except BrokenPipeError:
+            pass  # The new process has ended: whose child it is knows.
         return -1
     os.close(settles)
     _get_ready(whole)
-    _join(process, first, [name for name in _known_namespaces() if name in _SETTLED_LATE])
+    _join(process, first, later)
     os.dup2(settled, first_free, inheritable=False)
     os.closerange(first_free + 1, os.sysconf("SC_OPEN_MAX"))
     return first_free
 
 
 def _get_ready(whole: int) -> None:
-    """Do what needs no root, and wait for it: until bubblewrap has read what is in *whole*."""
+    """Do what needs no root, and wait for it."""
     os.setsid()
     if os.path.exists("/proc/self/ns/cgroup"):
         # Inside, what it is in has no name. bubblewrap's own view is of what that is in.
         _checked(_libc.unshare(_OWN_CGROUPS), "unshare")
+    if not _becomes_whole(whole):
+        os._exit(1)  # The old process hears why, and tells it.
+
+
+def _becomes_whole(whole: int) -> bool:
+    """Wait for bubblewrap to read what is in *whole*; return whether it did not end before."""
     taken = select.poll()
     taken.register(whole, select.POLLOUT)
     taken.poll()
     # Once it has read it closes its end, as it does when it ends.
-    if any(fcntl.ioctl(whole, _BYTES_LEFT, bytes(4))):
-        os._exit(1)  # The old process hears why, and tells it.
+    return not any(fcntl.ioctl(whole, _BYTES_LEFT, bytes(4)))
 
 
 def settle(settled: int) -> None:
-    """Wait until what runs beside us is there, and who buries us knows us; close *settled*.
-
-    Raises:
-        OSError: it will never be.
-    """
+    """Wait until what runs beside us is there, and who buries us knows us, or raise OSError."""
     there = os.read(settled, 1)
     os.close(settled)
     if not there:
@@ -187,40 +185,45 @@ def _fork(entrances: tuple[int, int] | None) -> int:
     return fork_sibling()
 
 
-def _hear_until_there(heard: int, bubblewrap: int, first: int) -> None:
+def _hear_until_there(heard: int, bubblewrap: int) -> None:
     """Listen at *heard* until the program inside is there.
 
     Raises:
         OSError: *bubblewrap* has ended, or nobody can say anything more.
     """
+    patience = None
     either = select.poll()
     either.register(heard, select.POLLIN)
     try:
         either.register(os.pidfd_open(bubblewrap), select.POLLIN)
     except ProcessLookupError:
-        pass  # Then its words wait, if it said any, and their end.
+        patience = 0  # It was reaped: all its words are there.
     words = b""
     while not words.endswith(_THERE):
         # What it said before its end comes first.
-        heard_now = any(descriptor == heard for descriptor, _ in either.poll())
-        more = os.read(heard, _WORDS_BYTES) if heard_now else b""
+        is_heard = any(descriptor == heard for descriptor, _ in either.poll(patience))
+        more = os.read(heard, _WORDS_BYTES) if is_heard else b""
         if not more:
-            _complain(words)
+            complaint = words.decode(errors="replace").strip()
+            raise OSError(0, complaint or "bubblewrap ended without a word")
         words += more
-    if _parent(first) != bubblewrap:
-        _complain(b"")
+    # Without it, what is inside is not bound to it yet, or never.
+    if patience == 0 or either.poll(0):
+        raise OSError(0, "bubblewrap has ended")
 
 
-def _complain(words: bytes) -> NoReturn:
-    complaint = words.decode(errors="replace").strip()
-    raise OSError(0, complaint or "bubblewrap ended without a word")
+def _join_early(process: int, first: int, whole: int) -> list[str]:
+    """Join all but the mounts, and return what is left; all, and late, if there is one of users.
 
-
-def _say_settled(settles: int) -> None:
-    try:
-        os.write(settles, _THERE)
-    except BrokenPipeError:
-        pass  # The new process has ended: whose child it is knows.
+    With that, bubblewrap goes on to a second one when it has mounted all, and who is in that one
+    has no say over the mounts. From outside of both, both can be joined at once.
+    """
+    names, later = _known_namespaces(), ["mnt"]
+    if "user" in names and _namespace(first, "user") != _namespace("self", "user"):
+        _becomes_whole(whole)
+        later = []
+    _join(process, first, [name for name in names if name not in later])
+    return [name for name in later if name in names]
 
 
 def _join(process: int, first: int, names: list[str]) -> None:
