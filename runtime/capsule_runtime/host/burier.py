@@ -11,8 +11,8 @@ signal` when that is reaped; `limited what times` for each limit that its cgroup
 last, `buried killed left milliseconds lost`. It hears `signal number` and `bury`; SIGUSR1 is the
 warden's way to say `bury`. How the child becomes the harness is between it and the supervisor, on a
 socket of their own: see `Handshake`. In a sealed run another child becomes it, a fork of the first,
-which leaves its number in an eventfd. Every word that a burier says costs memory of its own, and
-there may be hundreds.
+which leaves its number where it was told what to start. Every word that a burier says costs memory
+of its own, and there may be hundreds.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from typing import NoReturn
 
     from capsule_runtime.host.cgroup import Cgroups, kill, make, make_for_child, release
-    from capsule_runtime.host.entering import compose, enter
+    from capsule_runtime.host.entering import SUCCESSOR_BYTES, compose, enter
     from capsule_runtime.host.linux import read_signals
     from capsule_runtime.host.sealing import prepare
     from capsule_runtime.host.stub import FAILED, MESSAGE_BYTES, become_program, has_rules, tell
@@ -38,7 +38,7 @@ else:
     import _signal as signal  # `signal` brings `enum`: 4 ms of a 10 ms start.
 
     from cgroup import kill, make, make_for_child, release
-    from entering import compose, enter
+    from entering import SUCCESSOR_BYTES, compose, enter
     from linux import read_signals
     from sealing import prepare
     from stub import FAILED, MESSAGE_BYTES, become_program, has_rules, tell
@@ -82,19 +82,18 @@ class Burier:
     def start(self, cgroups: bytes, supervisor: int, spec: int, talk: int, *stdio: int) -> None:
         """Fork the harness that the memfd *spec* describes, and close what is only its own.
 
-        *talk* is its end of the `Handshake`.
+        *talk* is its end of the `Handshake`. Who becomes the harness in its stead it leaves in *spec*.
         """
-        self._cgroups, self._supervisor = cgroups, supervisor
-        self._moved = os.eventfd(0, os.EFD_CLOEXEC | os.EFD_NONBLOCK)
+        self._cgroups, self._supervisor, self._moved = cgroups, supervisor, spec
         try:
             self._harness = os.fork()
         except OSError as refusal:
             tell(supervisor, "not-forked", refusal.errno)
         else:
             if self._harness == 0:
-                become_harness(spec, stdio, (talk, self._moved), marshal.loads(cgroups))
+                become_harness(spec, stdio, talk, marshal.loads(cgroups))
         # An end of the harness's output that stays open here would never reach its reader.
-        for descriptor in (spec, talk, *stdio):
+        for descriptor in (talk, *stdio):
             os.close(descriptor)
         self._poll.register(supervisor, select.POLLIN)
 
@@ -147,11 +146,11 @@ class Burier:
 
     def _look_for_successor(self) -> None:
         """Take for the harness who our child has become in a root of its own, if it has."""
-        try:
-            self._harness = os.eventfd_read(self._moved)
-        except BlockingIOError:
-            return
+        left = b"" if self._is_sealed else os.pread(self._moved, SUCCESSOR_BYTES + 1, 0)
+        if len(left) != SUCCESSOR_BYTES:
+            return  # It is what our child is to read.
         self._is_sealed = True
+        self._harness = int.from_bytes(left, "little")
         if self._harness not in children(os.getpid()):  # It was reaped before we knew of it.
             last, status = self._last_end
             self._end_harness(status if self._harness == last else signal.SIGKILL)
@@ -212,21 +211,18 @@ class LiveRun:
         self.cgroups = cgroups
 
 
-def become_harness(
-    spec: int, stdio: tuple[int, ...], ends: tuple[int, int], cgroups: Cgroups
-) -> NoReturn:
+def become_harness(spec: int, stdio: tuple[int, ...], talk: int, cgroups: Cgroups) -> NoReturn:
     """Turn this fresh child into the harness, or say to the supervisor why not.
 
-    *ends* are that of its talk with the supervisor, and the eventfd that tells the burier of who
-    becomes it in its stead, in a sealed run. It makes its *cgroups*.
+    It makes its *cgroups*. In a sealed run it is a child of this one that becomes it.
     """
     failure, step = errno.EINVAL, "read"
-    talk, moved = ends
     try:
         os.setsid()
         launch, sealing, composer = marshal.loads(os.pread(spec, os.fstat(spec).st_size, 0))
+        os.ftruncate(spec, 0)
         # Out of the way of stdio first, whatever numbers they have.
-        talk, moved = (fcntl.fcntl(end, DUPFD_CLOEXEC, 10) for end in ends)
+        talk, moved = (fcntl.fcntl(end, DUPFD_CLOEXEC, 10) for end in (talk, spec))
         for target, descriptor in enumerate(stdio):
             os.dup2(descriptor, target)
         talk = os.dup2(talk, 3, inheritable=False)

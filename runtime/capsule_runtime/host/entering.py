@@ -29,6 +29,7 @@ else:
 _THERE = b"\0"
 """No complaint of bubblewrap has it, wherever a reading of one is cut."""
 _WORDS_BYTES = 4096
+SUCCESSOR_BYTES = 8
 _NAMESPACES = {
     "user": 0x10000000,
     "mnt": 0x20000,
@@ -92,7 +93,7 @@ def enter(
 
     The new one returns the descriptor *first_free*: see `settle`. It is in *cgroup* too, and in all
     others of the old one; of its other descriptors, those above are closed. Its pid is in the
-    eventfd *moved* before it is settled.
+    empty file *moved* before it is settled.
 
     Raises:
         OSError: the root could not be composed, or not be entered.
@@ -117,7 +118,7 @@ def enter(
     if new:
         os.close(settled)
         if moved is not None:
-            os.eventfd_write(moved, new)
+            os.pwrite(moved, new.to_bytes(SUCCESSOR_BYTES, "little"), 0)
         _hear_until_there(heard, bubblewrap)
         try:
             os.write(settles, _THERE)
