@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 import subprocess
 import sys
 from collections.abc import Callable
@@ -51,6 +52,15 @@ def join(process, first, names, join=entering._join):
         os.kill(entering._parent(first), signal.SIGKILL)
     join(process, first, names)
 entering._join = join
+"""
+OLD_ONE = """
+import time
+def fork(entrances, fork=entering._fork):
+    new = fork(entrances)
+    if new:
+        {does}
+    return new
+entering._fork = fork
 """
 BURIER_IS_LATE = """
 import burier, time
@@ -103,6 +113,28 @@ async def test_a_harness_that_is_killed_before_it_began_is_not_waited_for(change
     async with open_cell() as cell:
         with anyio.fail_after(SOON_SECONDS), pytest.raises(HostError, match="killed before"):
             await cell.tries("print('ran')", cell.sealed())
+
+
+async def test_a_harness_whose_burier_never_hears_of_it_runs_nothing(change: Change) -> None:
+    change(OLD_ONE.format(does="os.kill(os.getpid(), signal.SIGKILL)"))
+    async with open_cell() as cell:
+        with anyio.fail_after(SOON_SECONDS), pytest.raises(HostError):
+            await cell.tries("print('ran')", cell.sealed())
+
+        assert caged_by(os.getpid()) == []
+
+
+async def test_a_signal_reaches_a_harness_of_which_its_burier_hears_late(change: Change) -> None:
+    change(OLD_ONE.format(does="time.sleep(0.3)"))
+    async with (
+        open_cell() as cell,
+        cell.started("import signal; signal.pause()", cell.sealed()) as (tree, _),
+    ):
+        tree.signal(signal.SIGTERM)
+        with anyio.fail_after(SOON_SECONDS):
+            ended = await tree.exited()
+
+    assert ended == Exit(None, signal.SIGTERM)
 
 
 async def test_a_memory_too_small_to_begin_with_is_named() -> None:

@@ -45,7 +45,7 @@ def raise_walls(walls: Walls, settled: int | None = None) -> tuple[dict[str, obj
 
     They are limits by name, Landlock's rules, if there are to be any, the user to become, if it is to
     be another one, and two filters: of the calls of the first, if there is one, somebody else is told.
-    What is told at *settled*, if that is given, is waited for in between: see `settle`.
+    What is told at *settled*, if that is given, is waited for before all is told: see `settle`.
 
     Raises:
         OSError: one cannot be put up.
@@ -61,22 +61,22 @@ def raise_walls(walls: Walls, settled: int | None = None) -> tuple[dict[str, obj
         asking, refusing = programs
         told = install_notifying(asking) if asking else None
         install(refusing)
-    if settled is not None:
-        settle(settled)
-    return {
+    report = {
         "landlock": abi,
         "rules": count,
         "sees_root": _can_list(b"/"),
         "parent": os.getppid(),
         "reaches_parent": _can_signal(os.getppid()),
         "limits": [(name, *resource.getrlimit(number_of(name))) for name, _ in limits],
-        "descriptors": _descriptors(),
         "users": [*os.getresuid(), *os.getresgid(), *os.getgroups()],
         "interfaces": _interfaces(),
         "namespaces": _namespaces(),
         "numbers": [os.getpid(), int(os.readlink("/proc/self"))],
         **_status(),
-    }, told
+    }
+    if settled is not None:
+        settle(settled)
+    return {**report, "descriptors": _descriptors()}, told
 
 
 def number_of(name: str) -> int:
