@@ -240,6 +240,21 @@ async def test_of_very_many_only_the_newest_are_reached(place: Place) -> None:
     assert await place.tells(NAMED + MANY) == [64, "done"]
 
 
+DEFERRED = """
+ours = socket.socket()
+ours.bind(("127.0.0.1", 0))
+ours.setsockopt(socket.IPPROTO_TCP, socket.TCP_DEFER_ACCEPT, 5)
+ours.listen()
+with socket.create_connection(ours.getsockname()) as caller:
+    caller.sendall(b"late")
+    print(json.dumps(ours.accept()[0].recv(100).decode()))
+"""
+
+
+async def test_who_wants_to_hear_the_first_words_before_hears_them(place: Place) -> None:
+    assert await place.tells(NAMED + DEFERRED) == "late"
+
+
 OTHER = "print(json.dumps([named(called, ('127.0.0.1', int(sys.argv[1])))]))"
 
 

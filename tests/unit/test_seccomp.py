@@ -250,6 +250,13 @@ def test_on_the_hosts_network_the_filter_of_a_socket_stays(
     assert judge(machine, "sealed", "setsockopt", 3, 1, option) == ALLOW
 
 
+def test_on_the_hosts_network_nobody_is_let_in_late(machine: MachineName) -> None:
+    assert judge(machine, "strict", "setsockopt", 3, 6, 9) == refused(0)
+    assert judge(machine, "strict", "setsockopt", 3, 6, 1) == ALLOW
+    assert judge(machine, "strict", "setsockopt", 3, 0, 9) == ALLOW
+    assert judge(machine, "sealed", "setsockopt", 3, 6, 9) == ALLOW
+
+
 @pytest.mark.parametrize("call", SHARED.split())
 def test_memory_and_messages_of_the_host_are_out_of_reach(machine: MachineName, call: str) -> None:
     assert judge(machine, "strict", call) == refused(errno.EPERM)
