@@ -26,8 +26,9 @@ from capsule_runtime.core.verdicts import Verdict as Reached
 from capsule_runtime.deciding import Decider
 from capsule_runtime.egress_log import EgressLog
 from capsule_runtime.errors import HostError
-from capsule_runtime.host.broker import Broker, Dial, Granted, Verdict
+from capsule_runtime.host.broker import Broker, Granted, Verdict
 from capsule_runtime.host.egress_proxy import serve_proxy
+from capsule_runtime.host.mediated_sockets import Dial
 from capsule_runtime.host.metadata import Identity
 from capsule_runtime.host.own_listener import OwnListener
 from capsule_runtime.host.passage import Limits

@@ -169,10 +169,25 @@ except OSError as exc:
 """
 
 
-def test_on_the_hosts_network_nobody_serves() -> None:
+def test_in_a_network_of_its_own_a_run_serves() -> None:
     assert tells("sealed", SERVE) is True
-    assert tells("strict", SERVE) == "EACCES"
-    assert ends("strict", "listen", BAD, 1) == "EACCES"
+
+
+FILTER = """
+import socket, struct
+with socket.socket() as ours:
+    program = ctypes.create_string_buffer(struct.pack("HBBI", 6, 0, 0, 0xFFFFFFFF))
+    header = struct.pack("HP", 1, ctypes.addressof(program))
+    try:
+        ours.setsockopt(socket.SOL_SOCKET, 26, header)
+        print(json.dumps("done"))
+    except OSError as exc:
+        print(json.dumps(errno.errorcode[exc.errno]))
+"""
+
+
+def test_on_the_hosts_network_the_filter_of_a_socket_stays() -> None:
+    assert (tells(None, FILTER), tells("strict", FILTER)) == ("done", "EPERM")
 
 
 PAIR = """

@@ -24,7 +24,8 @@ from anyio.abc import Process
 from capsule_runtime.core.mediation import Endpoint
 from capsule_runtime.core.seccomp import build_filter, build_notify_filter
 from capsule_runtime.host import filters
-from capsule_runtime.host.broker import Broker, Dial, Granted, Verdict
+from capsule_runtime.host.broker import Broker, Granted, Verdict
+from capsule_runtime.host.mediated_sockets import Dial
 from capsule_runtime.host.metadata import Identity
 from support.filtered import ENV, RAW_CALLS
 

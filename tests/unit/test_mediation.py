@@ -14,6 +14,8 @@ from capsule_runtime.core.mediation import (
     Endpoint,
     Located,
     check_endpoint,
+    check_own,
+    is_ipv6,
     locate,
     named_descriptor,
     read_endpoint,
@@ -76,7 +78,8 @@ def test_what_is_no_address_of_tcp(address: bytes, error: int) -> None:
         (Endpoint("127.0.0.1", 8081), errno.ECONNREFUSED),
         (Endpoint("127.0.0.2", 8080), errno.ECONNREFUSED),
         (Endpoint("0:0:0:0:0:0:0:1", 8080), errno.ECONNREFUSED),
-        (Endpoint("0.0.0.0", 8080), errno.EACCES),
+        (Endpoint("0.0.0.0", 8080), errno.ECONNREFUSED),
+        (Endpoint("0:0:0:0:0:0:0:0", 8080), errno.ECONNREFUSED),
         (Endpoint("10.0.0.1", 8080), errno.EACCES),
         (Endpoint("169.254.169.254", 80), errno.EACCES),
     ],
@@ -88,6 +91,26 @@ def test_only_what_was_granted_is_reached(wanted: Endpoint, error: int) -> None:
         assert refused.number == error
     else:
         assert error == 0
+
+
+@pytest.mark.parametrize(
+    "address", ["127.0.0.1", "127.9.9.9", "0.0.0.0", "0:0:0:0:0:0:0:0", "0:0:0:0:0:0:0:1"]
+)
+def test_a_run_may_listen_where_only_itself_is(address: str) -> None:
+    check_own(Endpoint(address, 8080))
+
+
+@pytest.mark.parametrize("address", ["10.0.0.1", "192.168.1.7", "2001:db8:0:0:0:0:0:1"])
+def test_a_run_may_listen_at_no_address_of_the_machine(address: str) -> None:
+    with pytest.raises(Refused) as refused:
+        check_own(Endpoint(address, 8080))
+
+    assert refused.value.number == errno.EADDRNOTAVAIL
+
+
+def test_the_family_of_an_address_is_told() -> None:
+    assert is_ipv6(struct.pack("=HH4x16x4x", 10, 0))
+    assert not is_ipv6(struct.pack("=HH4x8x", 2, 0))
 
 
 @pytest.mark.parametrize(

@@ -11,14 +11,17 @@ from hypothesis import strategies as st
 
 from capsule_runtime.core.notices import (
     Attribute,
+    Bind,
     Change,
     Connect,
+    Listen,
     Mode,
     Notice,
     Owner,
     Refused,
     Subject,
     Times,
+    Wanted,
     read_notice,
     understand,
 )
@@ -59,7 +62,7 @@ MEMORY = Pages(
 )
 
 
-def meant(call: str, *arguments: int, memory: Pages = MEMORY) -> Connect | Change:
+def meant(call: str, *arguments: int, memory: Pages = MEMORY) -> Wanted:
     filled = (*arguments, *(0,) * (6 - len(arguments)))
     return understand(Notice(1, 2, call, filled), memory)
 
@@ -68,6 +71,13 @@ def error_of(call: str, *arguments: int, memory: Pages = MEMORY) -> int:
     with pytest.raises(Refused) as refused:
         meant(call, *arguments, memory=memory)
     return refused.value.number
+
+
+def test_a_server_tells_where_it_wants_to_be() -> None:
+    assert meant("bind", 3, VALUE, 5) == Bind(3, b"value")
+    assert meant("listen", 1 << 32 | 4, 100) == Listen(4)
+    assert error_of("bind", 3, VALUE, 1000) == errno.EINVAL
+    assert error_of("bind", 3, 1, 16) == errno.EFAULT
 
 
 def test_a_notice_is_read_as_the_kernel_writes_it() -> None:

@@ -239,10 +239,22 @@ def test_on_the_hosts_network_nothing_is_sent_while_connecting(
     assert judge(machine, "strict", call, 0, 0, 0, 0x4000) == ALLOW
 
 
-@pytest.mark.parametrize("call", ["bind", "listen"])
-def test_on_the_hosts_network_nobody_serves(machine: MachineName, call: str) -> None:
-    assert judge(machine, "strict", call) == refused(errno.EACCES)
-    assert judge(machine, "sealed", call) == ALLOW
+@pytest.mark.parametrize("option", [26, 27, 44, 50, 51, 52, 68])
+def test_on_the_hosts_network_the_filter_of_a_socket_stays(
+    machine: MachineName, option: int
+) -> None:
+    assert judge(machine, "strict", "setsockopt", 3, 1, option) == refused(errno.EPERM)
+    assert judge(machine, "strict", "setsockopt", 3, 1 | 1 << 40, option) == refused(errno.EPERM)
+    assert judge(machine, "strict", "setsockopt", 3, 41, option) == ALLOW
+    assert judge(machine, "strict", "setsockopt", 3, 1, 2) == ALLOW
+    assert judge(machine, "sealed", "setsockopt", 3, 1, option) == ALLOW
+
+
+def test_on_the_hosts_network_nobody_is_let_in_late(machine: MachineName) -> None:
+    assert judge(machine, "strict", "setsockopt", 3, 6, 9) == refused(0)
+    assert judge(machine, "strict", "setsockopt", 3, 6, 1) == ALLOW
+    assert judge(machine, "strict", "setsockopt", 3, 0, 9) == ALLOW
+    assert judge(machine, "sealed", "setsockopt", 3, 6, 9) == ALLOW
 
 
 @pytest.mark.parametrize("call", SHARED.split())

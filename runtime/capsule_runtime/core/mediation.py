@@ -1,5 +1,6 @@
 """What the broker does in place of a harness that has the host's network and files: nothing that
-was not granted. Connections lead to named endpoints and nowhere else; modes, owners, times and
+was not granted. Connections lead to named endpoints, to what listens in the run itself, and nowhere
+else; nobody else reaches what listens there; modes, owners, times and
 attributes change beneath the folders that the harness may write.
 """
 
@@ -12,12 +13,13 @@ from typing import NamedTuple
 
 from capsule_runtime.core.notices import EINVAL, EPERM, Refused
 
-EACCES, EAFNOSUPPORT, ECONNREFUSED = 13, 97, 111
+EACCES, EAFNOSUPPORT, EADDRNOTAVAIL, ECONNREFUSED = 13, 97, 99, 111
 
 _UNIX, _INET, _INET6 = 1, 2, 10
 _FAMILY = struct.Struct("<H")
 _IPV4 = struct.Struct(">2xH4s")
 _IPV6 = struct.Struct(">2xH4x16s")
+_HERE = ("0.0.0.0", "0:0:0:0:0:0:0:0", "0:0:0:0:0:0:0:1")
 _IPV4_IN_IPV6 = bytes(10) + b"\xff\xff"
 
 
@@ -58,6 +60,16 @@ def read_endpoint(address: bytes) -> Endpoint:
     raise Refused(EACCES if family in (0, _UNIX) else EAFNOSUPPORT)
 
 
+def check_own(wanted: Endpoint) -> None:
+    """Let a harness listen where only itself can reach it: on loopback, or where it does not say.
+
+    Raises:
+        Refused: it wants to listen at an address of the machine.
+    """
+    if not is_here(wanted):
+        raise Refused(EADDRNOTAVAIL)
+
+
 def check_endpoint(wanted: Endpoint, granted: Collection[Endpoint]) -> None:
     """Let a harness go only where it was granted.
 
@@ -66,7 +78,7 @@ def check_endpoint(wanted: Endpoint, granted: Collection[Endpoint]) -> None:
             for a service that may not be there.
     """
     if wanted not in granted:
-        raise Refused(ECONNREFUSED if _is_loopback(wanted) else EACCES)
+        raise Refused(ECONNREFUSED if is_here(wanted) else EACCES)
 
 
 def locate(path: bytes, base: bytes, roots: Iterable[str]) -> Located:
@@ -101,5 +113,11 @@ def _dotted(bits: bytes) -> str:
     return ".".join(map(str, bits))
 
 
-def _is_loopback(endpoint: Endpoint) -> bool:
-    return endpoint.address.startswith("127.") or endpoint.address == "0:0:0:0:0:0:0:1"
+def is_here(endpoint: Endpoint) -> bool:
+    """Tell whether it is on the machine itself; a place that is not said is there, too."""
+    return endpoint.address.startswith("127.") or endpoint.address in _HERE
+
+
+def is_ipv6(address: bytes) -> bool:
+    """Tell whether *address*, which was read, is one of IPv6."""
+    return _FAMILY.unpack_from(address) == (_INET6,)

@@ -63,6 +63,21 @@ class Connect:
 
 
 @dataclass(frozen=True, slots=True)
+class Bind:
+    """Bind the socket *descriptor* to an *address*, as the caller wrote it."""
+
+    descriptor: int
+    address: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class Listen:
+    """Let others connect to the socket *descriptor*."""
+
+    descriptor: int
+
+
+@dataclass(frozen=True, slots=True)
 class Subject:
     """The file that a call is about: a *path* from the folder *descriptor*, or *descriptor* itself.
 
@@ -114,6 +129,10 @@ class Change:
     deed: Deed
 
 
+Wanted = Connect | Bind | Listen | Change
+"""What a caller can want."""
+
+
 @dataclass(frozen=True, slots=True)
 class _Shape:
     """At which arguments a call has what."""
@@ -159,18 +178,21 @@ def read_notice(raw: bytes, machine: MachineName) -> Notice:
     return Notice(number_of_notice, thread, _NAMES[machine].get(number, ""), tuple(arguments))
 
 
-def understand(notice: Notice, memory: Memory) -> Connect | Change:
+def understand(notice: Notice, memory: Memory) -> Wanted:
     """Return what the caller wants, all of it copied from its *memory*.
 
     Raises:
         Refused: it makes no sense; the number is what the kernel would have said.
     """
-    if notice.call == "connect":
+    if notice.call in ("connect", "bind"):
         descriptor, address, size = notice.arguments[:3]
         size &= 0xFFFFFFFF
         if size > _ADDRESS_BYTES:
             raise Refused(EINVAL)
-        return Connect(descriptor & 0xFFFFFFFF, memory.read(address, size))
+        make = Connect if notice.call == "connect" else Bind
+        return make(descriptor & 0xFFFFFFFF, memory.read(address, size))
+    if notice.call == "listen":
+        return Listen(notice.arguments[0] & 0xFFFFFFFF)
     shape = _SHAPES.get(notice.call)
     if shape is None:
         raise Refused(ENOSYS)

@@ -27,6 +27,9 @@ _UNIX, _INET, _INET6 = 1, 2, 10
 _STREAM, _SEQPACKET = 1, 5
 _SOCKET_TYPE = 0xF
 _TCP = 6
+_SOL_SOCKET, _TCP_DEFER_ACCEPT = 1, 9
+_OF_SOCKET_FILTERS = (26, 27, 44, 50, 51, 52, 68)
+"""Attached (three kinds, and two of groups), detached, locked, and preferred in a group."""
 _MSG_FASTOPEN = 0x20000000
 _CLONE_NEW = 0x7E020000
 _PR_SET_DUMPABLE = 4
@@ -73,7 +76,7 @@ _METADATA = """
     chmod fchmod fchmodat fchmodat2 chown fchown lchown fchownat utime utimes futimesat utimensat
     setxattr lsetxattr fsetxattr setxattrat removexattr lremovexattr fremovexattr removexattrat
 """
-NOTIFIED = ("connect", *_METADATA.split())
+NOTIFIED = ("connect", "bind", "listen", *_METADATA.split())
 """What is done by the broker, in place of the harness."""
 
 
@@ -91,11 +94,15 @@ class Condition(Struct, frozen=True):
 
 
 class Rule(Struct, frozen=True):
-    """Allow *call* where all *conditions* hold, else answer *error*; 0 is done, but nothing is."""
+    """Allow *call* where all *conditions* hold, else answer *error*; 0 is done, but nothing is.
+
+    Where *where* does not hold, the next rule judges.
+    """
 
     call: str
     error: int
     conditions: tuple[Condition, ...] = ()
+    where: Condition | None = None
 
 
 @cache
@@ -169,8 +176,12 @@ def _strict_rules() -> Iterator[Rule]:
             Condition(2, (0, _TCP)),
         ),
     )
-    for call in ("bind", "listen"):
-        yield Rule(call, EACCES)
+    # What lets in nobody but the run itself is kept by a filter of the socket, which stays.
+    of_filters = Condition(2, _OF_SOCKET_FILTERS, is_one=False)
+    yield Rule("setsockopt", EPERM, (of_filters,), where=Condition(1, (_SOL_SOCKET,)))
+    # Who is to be let in only with its first words comes when the filter lets in nobody any more.
+    defers = Condition(2, (_TCP_DEFER_ACCEPT,), is_one=False)
+    yield Rule("setsockopt", 0, (defers,), where=Condition(1, (_TCP,)))
     for call, flags in (("sendto", 3), ("sendmsg", 2), ("sendmmsg", 3)):
         yield Rule(call, EPERM, (Condition(flags, (0,), bits=_MSG_FASTOPEN),))
     for call in _SHARED_BY_A_USER.split():
@@ -214,13 +225,19 @@ def _judged(rule: Rule, machine: MachineName) -> Iterator[bpf.Step]:
     number = NUMBERS[machine].get(rule.call)
     if number is None:
         return
-    other, refused = f"not {rule.call}", f"{rule.call} refused"
+    name = rule.call if rule.where is None else f"{rule.call} {rule.where.values}"
+    other, refused, another = f"not {name}", f"{name} refused", f"another {name}"
     yield bpf.Jump("equal", number, no=other)
+    if rule.where is not None:
+        yield from _checked(rule.where, f"{name} meant", another)
     for index, condition in enumerate(rule.conditions):
-        yield from _checked(condition, f"{rule.call} passed {index}", refused)
+        yield from _checked(condition, f"{name} passed {index}", refused)
     yield bpf.Return(ALLOW)
     yield bpf.Mark(refused)
     yield bpf.Return(_refusal(rule.error))
+    if rule.where is not None:
+        yield bpf.Mark(another)
+        yield bpf.Load(bpf.NUMBER)
     yield bpf.Mark(other)
 
 

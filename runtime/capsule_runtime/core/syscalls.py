@@ -40,6 +40,7 @@ sendto                    44  206
 sendmsg                   46  211
 sendmmsg                 307  269
 prctl                    157  167
+setsockopt                54  208
 # Servers and clients.
 bind                      49  200
 listen                    50  201

@@ -11,18 +11,15 @@ from __future__ import annotations
 
 import errno
 import os
-import re
-import socket
-from collections import OrderedDict
 from collections.abc import Callable, Mapping
 from contextlib import closing
 from dataclasses import dataclass, field
+from functools import partial
 
 import anyio
 
 from capsule_runtime.core.mediation import (
     Endpoint,
-    check_endpoint,
     locate,
     named_descriptor,
     read_endpoint,
@@ -35,11 +32,13 @@ from capsule_runtime.core.notices import (
     Owner,
     Refused,
     Subject,
+    Wanted,
     read_notice,
     understand,
 )
 from capsule_runtime.core.syscalls import MachineName, known_machine
 from capsule_runtime.host.caller import Caller, may_read_everything
+from capsule_runtime.host.mediated_sockets import Dial, MediatedSockets, OfSocket, Seen
 from capsule_runtime.host.metadata import (
     Identity,
     Roots,
@@ -54,11 +53,6 @@ from capsule_runtime.host.notifications import Notifications
 _AT_ONCE = 16
 """So many calls are done before others have their turn."""
 _VERDICTS_AT_MOST = 100
-_REMEMBERED_AT_MOST = 4096
-_SOCKET = re.compile(rb"socket:\[(\d+)\]")
-
-Dial = Callable[[], socket.socket]
-"""Return a socket that does not block, connected or about to be; raise OSError where it cannot."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,14 +106,16 @@ class Broker:
         self._granted = granted
         # A harness without capabilities can be looked into as who it is, else only by who may all.
         self._reads_as = None if may_read_everything() else granted.runs_as
+        looking = partial(acting_as, self._reads_as)
+        self._sockets = MediatedSockets(self._calls, granted.endpoints, looking)
         self._tell = tell
         self._told: set[Verdict] = set()
-        self._connected: OrderedDict[int, None] = OrderedDict()
         self._machine: MachineName = known_machine(os.uname().machine)
 
     def close(self) -> None:
         """Serve no more; `serve` has ended. What the harness still asks for answers ENOSYS."""
         self._calls.close()
+        self._sockets.close()
         self._roots.close()
 
     async def serve(self) -> None:
@@ -137,71 +133,36 @@ class Broker:
         return False
 
     def _do(self, notice: Notice) -> None:
-        endpoint: Endpoint | None = None
         try:
             with acting_as(self._reads_as), closing(Caller(notice.thread)) as caller:
-                wanted = understand(notice, caller)
-                found = self._find(wanted, caller)
-            if isinstance(wanted, Connect):
-                endpoint = read_endpoint(wanted.address)
-                error = self._connect(notice, wanted, found, endpoint)
-            else:
-                error = self._change(notice, wanted.deed, found)
+                act = self._looked_at(notice, understand(notice, caller), caller)
+            error = act()
         except Refused as refused:
             error = refused.number
         except OSError as exc:
             error = exc.errno or errno.EIO
         self._calls.answer(notice.id, error)
-        if endpoint is not None:
-            self._say(Verdict(endpoint, error))
 
-    def _find(self, wanted: Connect | Change, caller: Caller) -> int:
-        """Return the flags of the socket that is to be connected, or hold the file to be changed."""
-        if isinstance(wanted, Connect):
-            return self._flags_of_socket(wanted.descriptor, caller)
-        return self._hold(wanted.subject, caller)
+    def _looked_at(self, notice: Notice, wanted: Wanted, caller: Caller) -> Callable[[], int]:
+        """Return what does what is *wanted*, and returns what the call ends with."""
+        if isinstance(wanted, Change):
+            held = self._hold(wanted.subject, caller)
+            return partial(self._change, notice, wanted.deed, held)
+        seen = self._sockets.look(wanted.descriptor, caller)
+        return partial(self._do_with_socket, notice, wanted, seen)
 
-    # Connections.
-
-    def _flags_of_socket(self, descriptor: int, caller: Caller) -> int:
-        """Return how a socket was opened that is to be connected."""
-        flags = caller.opened(descriptor).flags
-        socket_of = _SOCKET.fullmatch(caller.place_of(descriptor))
-        if socket_of is None:
-            raise Refused(errno.ENOTSOCK)
-        if int(socket_of[1]) in self._connected:
-            raise Refused(errno.EISCONN)
-        return flags
-
-    def _connect(self, notice: Notice, wanted: Connect, flags: int, endpoint: Endpoint) -> int:
+    def _do_with_socket(self, notice: Notice, wanted: OfSocket, seen: Seen) -> int:
         if not self._calls.is_waiting(notice.id):
             return errno.EINTR  # What was read may be another's.
-        check_endpoint(endpoint, self._granted.endpoints)
-        return self._put(notice, wanted, flags, self._granted.endpoints[endpoint])
-
-    def _put(self, notice: Notice, wanted: Connect, flags: int, dial: Dial) -> int:
-        """Put a socket of ours in the place of theirs; return what the call ends with.
-
-        One that is not connected yet is given away as it is. Who sends on it, or waits for it, waits
-        for the connection as well; so we need not.
-        """
-        waits = not flags & os.O_NONBLOCK
-        with dial() as ours:
-            ours.setblocking(waits)
-            self._calls.put(
-                notice.id,
-                ours.fileno(),
-                wanted.descriptor,
-                closes_on_exec=bool(flags & os.O_CLOEXEC),
-            )
-            self._remember(os.fstat(ours.fileno()).st_ino)
-            return 0 if waits or _is_connected(ours) else errno.EINPROGRESS
-
-    def _remember(self, inode: int) -> None:
-        """Remember a socket: connecting it again must not give it another connection."""
-        self._connected[inode] = None
-        if len(self._connected) > _REMEMBERED_AT_MOST:
-            self._connected.popitem(last=False)
+        try:
+            error = self._sockets.do(notice, wanted, seen)
+        except Refused as refused:
+            error = refused.number
+        except OSError as exc:
+            error = exc.errno or errno.EIO
+        if isinstance(wanted, Connect):
+            self._say(Verdict(read_endpoint(wanted.address), error))
+        return error
 
     def _say(self, verdict: Verdict) -> None:
         if self._tell and verdict not in self._told and len(self._told) < _VERDICTS_AT_MOST:
@@ -263,13 +224,3 @@ class Broker:
             os.close(found)
             raise Refused(errno.EPERM)
         return found
-
-
-def _is_connected(ours: socket.socket) -> bool:
-    try:
-        ours.getpeername()
-    except OSError as exc:
-        if exc.errno != errno.ENOTCONN:
-            raise
-        return False
-    return True
