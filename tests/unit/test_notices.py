@@ -9,22 +9,19 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from capsule_runtime.core.notices import (
+from capsule_runtime.core.asked_calls import (
     Attribute,
     Bind,
     Change,
     Connect,
     Listen,
     Mode,
-    Notice,
     Owner,
-    Refused,
     Subject,
     Times,
     Wanted,
-    read_notice,
-    understand,
 )
+from capsule_runtime.core.notices import Notice, Refused, read_notice, understand
 from capsule_runtime.core.seccomp import NOTIFIED
 
 HERE = 2**64 - 100

@@ -10,6 +10,19 @@ import struct
 from dataclasses import dataclass
 from typing import Protocol
 
+from capsule_runtime.core.asked_calls import (
+    Attribute,
+    Bind,
+    Change,
+    Connect,
+    Deed,
+    Listen,
+    Mode,
+    Owner,
+    Subject,
+    Times,
+    Wanted,
+)
 from capsule_runtime.core.syscalls import NUMBERS, MachineName
 
 EPERM, ENOENT, E2BIG, EFAULT, EINVAL = 1, 2, 7, 14, 22
@@ -52,85 +65,6 @@ class Notice:
     thread: int
     call: str
     arguments: tuple[int, ...]
-
-
-@dataclass(frozen=True, slots=True)
-class Connect:
-    """Connect the socket *descriptor* to an *address*, as the caller wrote it."""
-
-    descriptor: int
-    address: bytes
-
-
-@dataclass(frozen=True, slots=True)
-class Bind:
-    """Bind the socket *descriptor* to an *address*, as the caller wrote it."""
-
-    descriptor: int
-    address: bytes
-
-
-@dataclass(frozen=True, slots=True)
-class Listen:
-    """Let others connect to the socket *descriptor*."""
-
-    descriptor: int
-
-
-@dataclass(frozen=True, slots=True)
-class Subject:
-    """The file that a call is about: a *path* from the folder *descriptor*, or *descriptor* itself.
-
-    Without a descriptor, it is the folder that the caller is in.
-    """
-
-    descriptor: int | None
-    path: bytes | None
-    follow: bool = True
-
-
-@dataclass(frozen=True, slots=True)
-class Mode:
-    mode: int
-
-
-@dataclass(frozen=True, slots=True)
-class Owner:
-    """-1 leaves what is."""
-
-    uid: int
-    gid: int
-
-
-@dataclass(frozen=True, slots=True)
-class Times:
-    """Of the last access and change, in seconds and nanoseconds; None: now."""
-
-    times: tuple[tuple[int, int], tuple[int, int]] | None
-
-
-@dataclass(frozen=True, slots=True)
-class Attribute:
-    """Give it an extended attribute; without a *value*, take it away."""
-
-    name: bytes
-    value: bytes | None
-    flags: int = 0
-
-
-Deed = Mode | Owner | Times | Attribute
-
-
-@dataclass(frozen=True, slots=True)
-class Change:
-    """Change what is known of a file, not what it holds."""
-
-    subject: Subject
-    deed: Deed
-
-
-Wanted = Connect | Bind | Listen | Change
-"""What a caller can want."""
 
 
 @dataclass(frozen=True, slots=True)

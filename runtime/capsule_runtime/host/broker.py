@@ -18,24 +18,14 @@ from functools import partial
 
 import anyio
 
+from capsule_runtime.core.asked_calls import Change, Connect, Deed, Owner, Subject, Wanted
 from capsule_runtime.core.mediation import (
     Endpoint,
     locate,
     named_descriptor,
     read_endpoint,
 )
-from capsule_runtime.core.notices import (
-    Change,
-    Connect,
-    Deed,
-    Notice,
-    Owner,
-    Refused,
-    Subject,
-    Wanted,
-    read_notice,
-    understand,
-)
+from capsule_runtime.core.notices import Notice, Refused, read_notice, understand
 from capsule_runtime.core.syscalls import MachineName, known_machine
 from capsule_runtime.host.caller import Caller, may_read_everything
 from capsule_runtime.host.mediated_sockets import Dial, MediatedSockets, OfSocket, Seen

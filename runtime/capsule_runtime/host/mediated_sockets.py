@@ -15,6 +15,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import assert_never
 
+from capsule_runtime.core.asked_calls import Bind, Connect, Listen
 from capsule_runtime.core.mediation import (
     Endpoint,
     check_endpoint,
@@ -23,7 +24,7 @@ from capsule_runtime.core.mediation import (
     is_ipv6,
     read_endpoint,
 )
-from capsule_runtime.core.notices import Bind, Connect, Listen, Notice, Refused
+from capsule_runtime.core.notices import Notice, Refused
 from capsule_runtime.host.caller import Caller
 from capsule_runtime.host.notifications import Notifications
 from capsule_runtime.host.run_listeners import Looking, RunListeners
