@@ -11,6 +11,7 @@ from capsule_runtime.core.outcome import Reason
 from capsule_runtime.core.run import Run
 from capsule_runtime.deciding import Decider
 from capsule_runtime.host.clock import Clock
+from capsule_runtime.host.waiting import waiting
 
 
 class DeadlineWatch:
@@ -30,7 +31,7 @@ class DeadlineWatch:
         self._grace = limits.grace
         self._ask_stop = ask_stop
         self._deadlines = Deadlines(limits)
-        self._moved = anyio.Event()
+        self._moved = waiting()
         self._watched = run.phase
 
     def started(self, now: float) -> None:
@@ -41,7 +42,7 @@ class DeadlineWatch:
         """Restart the idle clock: the harness said something."""
         self._deadlines.heard(now)
         if self._run.phase is not self._watched:
-            self._moved.set()  # what it waits for now may be due sooner
+            self._moved.wake()  # what it waits for now may be due sooner
 
     def shorten_grace(self, seconds: float) -> None:
         """Let the harness have at most *seconds* to leave."""
@@ -50,7 +51,7 @@ class DeadlineWatch:
     def give_grace(self) -> None:
         """Start the time that the harness has to leave."""
         self._deadlines.give_grace(self._clock.moment().now, self._grace)
-        self._moved.set()
+        self._moved.wake()
 
     async def run(self) -> None:
         """Act on what is due, for ever.
@@ -59,7 +60,7 @@ class DeadlineWatch:
             StoreError: the log cannot be written.
         """
         while True:
-            self._moved = anyio.Event()
+            # Nothing is awaited from here to the wait: no word of what has moved can be missed.
             now = self._clock.moment().now
             match self._deadlines.due(self._run.phase, now):
                 case None:
