@@ -23,7 +23,8 @@ from capsule_runtime.core.mediation import (
     is_ipv6,
     read_endpoint,
 )
-from capsule_runtime.core.notices import Bind, Connect, Listen, Notice, Refused
+from capsule_runtime.core.notices import Notice, Refused
+from capsule_runtime.core.wanted import Bind, Connect, Listen
 from capsule_runtime.host.caller import Caller
 from capsule_runtime.host.notifications import Notifications
 from capsule_runtime.host.run_listeners import Looking, RunListeners
