@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 import subprocess
 import sys
 from collections.abc import Callable
@@ -33,34 +34,53 @@ runpy.run_path({folder!r} + "/warden.py", run_name="__main__")
 """
 KILLED_AT_BIRTH = """
 def enter(*arguments, enter=entering.enter):
-    if enter(*arguments):
+    if enter(*arguments) >= 0:
         os.kill(os.getpid(), signal.SIGKILL)
-    return False
+    return -1
 entering.enter = enter
 """
 INIT_KILLED = """
-def join(bubblewrap, own, join=entering._join):
-    join(bubblewrap, own)
-    os.kill(entering.children(bubblewrap)[0], signal.SIGKILL)
+def join(process, first, names, join=entering._join):
+    join(process, first, names)
+    if "pid" {when} names:
+        os.kill(first, signal.SIGKILL)
 entering._join = join
 """
 BUBBLEWRAP_KILLED = """
-def join(bubblewrap, own, join=entering._join):
-    os.kill(bubblewrap, signal.SIGKILL)
-    join(bubblewrap, own)
+def join(process, first, names, join=entering._join):
+    if "pid" {when} names:
+        os.kill(entering._parent(first), signal.SIGKILL)
+    join(process, first, names)
 entering._join = join
 """
+OLD_ONE = """
+import time
+def fork(entrances, fork=entering._fork):
+    new = fork(entrances)
+    if new:
+        {does}
+    return new
+entering._fork = fork
+"""
 BURIER_IS_LATE = """
-import burier
-def receive(self, descriptor, receive=burier.Burier._receive):
-    if descriptor != self._supervisor or self._is_sealed:
-        receive(self, descriptor)
-burier.Burier._receive = receive
+import burier, time
+def reap(self, reap=burier.Burier._reap):
+    if self._harness:
+        time.sleep(0.3)
+    return reap(self)
+burier.Burier._reap = reap
 """
 JOINS_ALL_BUT = """
 def known(known=entering._known_namespaces):
     return [name for name in known() if name != {name!r}]
 entering._known_namespaces = known
+"""
+LEAVES_ONE_ALONE = """
+exec 3<&0
+cat <&3 &
+echo "{ \\"child-pid\\": $! }" > /proc/self/fd/$1
+dd bs=1 count=1 < /proc/self/fd/$3 > /dev/null 2>&1
+wait
 """
 KEEPS_ITS_CGROUPS = "entering._OWN_CGROUPS = 0"
 
@@ -95,6 +115,28 @@ async def test_a_harness_that_is_killed_before_it_began_is_not_waited_for(change
             await cell.tries("print('ran')", cell.sealed())
 
 
+async def test_a_harness_whose_burier_never_hears_of_it_runs_nothing(change: Change) -> None:
+    change(OLD_ONE.format(does="os.kill(os.getpid(), signal.SIGKILL)"))
+    async with open_cell() as cell:
+        with anyio.fail_after(SOON_SECONDS), pytest.raises(HostError):
+            await cell.tries("print('ran')", cell.sealed())
+
+        assert caged_by(os.getpid()) == []
+
+
+async def test_a_signal_reaches_a_harness_of_which_its_burier_hears_late(change: Change) -> None:
+    change(OLD_ONE.format(does="time.sleep(0.3)"))
+    async with (
+        open_cell() as cell,
+        cell.started("import signal; signal.pause()", cell.sealed()) as (tree, _),
+    ):
+        tree.signal(signal.SIGTERM)
+        with anyio.fail_after(SOON_SECONDS):
+            ended = await tree.exited()
+
+    assert ended == Exit(None, signal.SIGTERM)
+
+
 async def test_a_memory_too_small_to_begin_with_is_named() -> None:
     if not find_machine().cgroups.memory:
         pytest.skip("the kernel limits no memory here")
@@ -122,8 +164,11 @@ async def test_a_root_that_is_never_there_is_waited_for_until_the_deadline(
 
 
 @pytest.mark.parametrize("death", [INIT_KILLED, BUBBLEWRAP_KILLED])
-async def test_a_launch_whose_namespaces_end_is_not_waited_for(change: Change, death: str) -> None:
-    change(death)
+@pytest.mark.parametrize("when", ["in", "not in"])
+async def test_a_launch_whose_namespaces_end_is_not_waited_for(
+    change: Change, death: str, when: str
+) -> None:
+    change(death.format(when=when))
     async with open_cell() as cell:
         with anyio.move_on_after(SOON_SECONDS) as patience, suppress(HostError):
             await cell.tries("import signal; signal.pause()", cell.sealed())
@@ -178,10 +223,10 @@ async def test_how_a_harness_ended_is_told_though_its_burier_hears_late_that_it_
 def test_a_trial_leaves_nothing_though_what_was_started_outlives_what_started_it(
     tmp_path: Path,
 ) -> None:
-    alone = ("/bin/sh", "-c", "exec 3<&0; cat <&3 & wait")
+    alone = ("/bin/sh", "-c", LEAVES_ONE_ALONE)
     trial = [sys.executable, "-I", "-S", TRIAL, str(tmp_path), "-", *alone]
 
     done = subprocess.run(trial, capture_output=True, text=True, timeout=SOON_SECONDS, check=False)
 
     assert done.returncode == 0
-    assert done.stdout.startswith("setns: ")
+    assert done.stdout == "it has no processes of its own\n"

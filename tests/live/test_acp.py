@@ -60,10 +60,7 @@ COMMANDS = {
 }
 
 
-IN_EVERY_TIER = {
-    name: pytest.param(name, marks=pytest.mark.every_tier) for name in ("gemini", "qwen-code")
-}
-"""Not opencode: it listens at a port of its own, which a scoped run may not."""
+IN_EVERY_TIER = {name: pytest.param(name, marks=pytest.mark.every_tier) for name in COMMANDS}
 
 
 def on(*agents: object) -> pytest.MarkDecorator:
@@ -92,7 +89,7 @@ def told(rig: Rig) -> list[Counts]:
             return [{} for _ in served]
 
 
-@on(IN_EVERY_TIER["gemini"], "opencode", IN_EVERY_TIER["qwen-code"])
+@on(*IN_EVERY_TIER.values())
 def test_a_tool_that_runs(rig: Rig) -> None:
     mode = {"mode": "yolo"} if rig.kit != "opencode" else {}
     ended = rig.run("Please MOCK:tool", capsule=agent(rig, **mode))

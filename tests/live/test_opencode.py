@@ -18,10 +18,9 @@ DONE = ("completed", "completed", 0)
 INTERRUPTED = ("canceled", "interrupted", 130)
 RUN = {"mode": "run"}
 MODES = [{}, RUN]
-MODES_BY_TIER: tuple[object, ...] = ({}, pytest.param(RUN, marks=pytest.mark.every_tier))
-"""By the protocol opencode listens at a port of its own, which a scoped run may not."""
 
 
+@pytest.mark.every_tier
 def test_a_plain_answer(rig: Rig) -> None:
     ended = rig.run("Please MOCK:plain")
 
@@ -41,7 +40,8 @@ def test_a_plain_answer_of_run(rig: Rig) -> None:
     assert ended.usage == rig.served()
 
 
-@pytest.mark.parametrize("config", MODES_BY_TIER)
+@pytest.mark.every_tier
+@pytest.mark.parametrize("config", MODES)
 def test_a_tool_that_runs(rig: Rig, config: dict[str, object]) -> None:
     ended = rig.run("Please MOCK:tool", capsule=rig.capsule(config=config))
 
@@ -123,7 +123,8 @@ def test_asking_for_permission(rig: Rig, policy: str, is_done: bool) -> None:
     assert ended.outcome == DONE
 
 
-@pytest.mark.parametrize("config", MODES_BY_TIER)
+@pytest.mark.every_tier
+@pytest.mark.parametrize("config", MODES)
 def test_resumed_in_a_new_process(rig: Rig, config: dict[str, object]) -> None:
     capsule = rig.capsule(config=config)
     first = rig.run("Please MOCK:plain", "--context", "talk", capsule=capsule)

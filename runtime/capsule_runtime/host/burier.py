@@ -8,10 +8,11 @@ the socket open. After any of the three the burier kills whatever the run has le
 
 It tells the supervisor, as marshalled tuples: `not-forked errno` if there is no child; `exited code
 signal` when that is reaped; `limited what times` for each limit that its cgroups met; then, always
-last, `buried killed left milliseconds lost`. It hears `signal number`, `bury`, and in a sealed run
-`harness pid`; SIGUSR1 is the warden's way to say `bury`. How the child becomes the harness is between it and the supervisor, on a
-socket of their own: see `Handshake`. Every word that a burier says costs memory of its own, and
-there may be hundreds.
+last, `buried killed left milliseconds lost`. It hears `signal number` and `bury`; SIGUSR1 is the
+warden's way to say `bury`. How the child becomes the harness is between it and the supervisor, on a
+socket of their own: see `Handshake`. In a sealed run another child becomes it, a fork of the first,
+which leaves its number where it was told what to start. Every word that a burier says costs memory
+of its own, and there may be hundreds.
 """
 
 from __future__ import annotations
@@ -28,7 +29,7 @@ if TYPE_CHECKING:
     from typing import NoReturn
 
     from capsule_runtime.host.cgroup import Cgroups, kill, make, make_for_child, release
-    from capsule_runtime.host.entering import compose, enter
+    from capsule_runtime.host.entering import SUCCESSOR_BYTES, compose, enter
     from capsule_runtime.host.linux import read_signals
     from capsule_runtime.host.sealing import prepare
     from capsule_runtime.host.stub import FAILED, MESSAGE_BYTES, become_program, has_rules, tell
@@ -37,7 +38,7 @@ else:
     import _signal as signal  # `signal` brings `enum`: 4 ms of a 10 ms start.
 
     from cgroup import kill, make, make_for_child, release
-    from entering import compose, enter
+    from entering import SUCCESSOR_BYTES, compose, enter
     from linux import read_signals
     from sealing import prepare
     from stub import FAILED, MESSAGE_BYTES, become_program, has_rules, tell
@@ -57,6 +58,7 @@ class Burier:
         "_is_sealed",
         "_last_end",
         "_lifeline",
+        "_moved",
         "_poll",
         "_signals",
         "_supervisor",
@@ -69,6 +71,7 @@ class Burier:
         self._lifeline = lifeline
         self._signals = signals
         self._harness = 0
+        self._moved = -1
         self._is_sealed = False
         self._last_end = (0, 0)
         self._sweep: Sweep | None = None
@@ -79,9 +82,9 @@ class Burier:
     def start(self, cgroups: bytes, supervisor: int, spec: int, talk: int, *stdio: int) -> None:
         """Fork the harness that the memfd *spec* describes, and close what is only its own.
 
-        *talk* is its end of the `Handshake`.
+        *talk* is its end of the `Handshake`. Who becomes the harness in its stead it leaves in *spec*.
         """
-        self._cgroups, self._supervisor = cgroups, supervisor
+        self._cgroups, self._supervisor, self._moved = cgroups, supervisor, spec
         try:
             self._harness = os.fork()
         except OSError as refusal:
@@ -90,7 +93,7 @@ class Burier:
             if self._harness == 0:
                 become_harness(spec, stdio, talk, marshal.loads(cgroups))
         # An end of the harness's output that stays open here would never reach its reader.
-        for descriptor in (spec, talk, *stdio):
+        for descriptor in (talk, *stdio):
             os.close(descriptor)
         self._poll.register(supervisor, select.POLLIN)
 
@@ -110,6 +113,7 @@ class Burier:
         for what, times in release(marshal.loads(self._cgroups)):
             tell(self._supervisor, "limited", what, times)
         tell(self._supervisor, "buried", sweep.killed, left, sweep.milliseconds, False)
+        os.close(self._moved)
         return 1 if left else 0
 
     def _receive(self, descriptor: int) -> None:
@@ -124,41 +128,35 @@ class Burier:
         if signal.SIGUSR1 in read_signals(self._signals):
             self._bury()
 
-    def _hear_supervisor(self) -> bool:
-        """Heed the next word; return whether there was one."""
+    def _hear_supervisor(self) -> None:
         try:
             words = os.read(self._supervisor, MESSAGE_BYTES)
-        except BlockingIOError:
-            return False
         except ConnectionResetError:
             words = b""
         if not words:
             self._end_lifeline(self._supervisor)
-            return False
+            return
         match marshal.loads(words):
             case ("signal", int(number)):
                 self._signal(number)
-            case ("harness", int(pid)):
-                self._go_on_with(pid)
             case ("bury",):
                 self._bury()
             case other:
                 raise ValueError(other)
-        return True
 
-    def _go_on_with(self, pid: int) -> None:
-        """Take our child *pid*, which went into a root of its own, for the harness."""
+    def _look_for_successor(self) -> None:
+        """Take for the harness who our child has become in a root of its own, if it has."""
+        left = b"" if self._is_sealed else os.pread(self._moved, SUCCESSOR_BYTES + 1, 0)
+        if len(left) != SUCCESSOR_BYTES:
+            return  # It is what our child is to read.
         self._is_sealed = True
-        if self._sweep is not None:
-            return  # What it came from was killed: all is being buried.
-        if self._harness:
-            os.kill(self._harness, signal.SIGKILL)
-        self._harness = pid
-        if pid not in children(os.getpid()):  # It was reaped before we knew of it.
+        self._harness = int.from_bytes(left, "little")
+        if self._harness not in children(os.getpid()):  # It was reaped before we knew of it.
             last, status = self._last_end
-            self._end_harness(status if pid == last else signal.SIGKILL)
+            self._end_harness(status if self._harness == last else signal.SIGKILL)
 
     def _signal(self, number: int) -> None:
+        self._look_for_successor()
         # Reaping clears the pid, so it is never that of another process.
         if self._harness:
             try:
@@ -185,21 +183,10 @@ class Burier:
                 return False
             if pid == 0:
                 return True
+            self._last_end = (pid, status)
+            self._look_for_successor()
             if pid == self._harness:
-                self._harness = 0
-                self._hear_successor()
-                if not self._harness:
-                    self._end_harness(status)
-            else:
-                self._last_end = (pid, status)
-
-    def _hear_successor(self) -> None:
-        """Hear who the harness is, if what it came from has ended before we were told.
-
-        It was said before that one began, so it waits at the socket.
-        """
-        while not self._is_sealed and self._sweep is None and self._hear_supervisor():
-            pass
+                self._end_harness(status)
 
     def _end_harness(self, status: int) -> None:
         self._harness = 0
@@ -225,7 +212,7 @@ class LiveRun:
 
 
 def become_harness(spec: int, stdio: tuple[int, ...], talk: int, cgroups: Cgroups) -> NoReturn:
-    """Turn this fresh child into the harness, or say in its *talk* with the supervisor why not.
+    """Turn this fresh child into the harness, or say to the supervisor why not.
 
     It makes its *cgroups*. In a sealed run it is a child of this one that becomes it.
     """
@@ -233,12 +220,14 @@ def become_harness(spec: int, stdio: tuple[int, ...], talk: int, cgroups: Cgroup
     try:
         os.setsid()
         launch, sealing, composer = marshal.loads(os.pread(spec, os.fstat(spec).st_size, 0))
+        os.ftruncate(spec, 0)
         # Out of the way of stdio first, whatever numbers they have.
-        talk = fcntl.fcntl(talk, DUPFD_CLOEXEC, 10)
+        talk, moved = (fcntl.fcntl(end, DUPFD_CLOEXEC, 10) for end in (talk, spec))
         for target, descriptor in enumerate(stdio):
             os.dup2(descriptor, target)
         talk = os.dup2(talk, 3, inheritable=False)
-        os.closerange(4, os.sysconf("SC_OPEN_MAX"))
+        moved = os.dup2(moved, 4, inheritable=False)
+        os.closerange(5, os.sysconf("SC_OPEN_MAX"))
         step = "seal"
         if sealing is not None:
             prepare(sealing)
@@ -247,14 +236,16 @@ def become_harness(spec: int, stdio: tuple[int, ...], talk: int, cgroups: Cgroup
         if composing is None:
             make(cgroups)
             if not composer:
+                os.close(moved)
                 become_program(talk, launch)
         cgroup = make_for_child(cgroups) if composing else None
         step = "seal"
         # Without rules for files the harness may take over what runs beside it: it is counted too.
         composing = composing or compose(composer)
-        if not enter(composing, talk + 1, cgroup):
-            os._exit(FAILED)  # The burier has not ended us: it never came to know of the harness.
-        become_program(talk, launch)
+        if (settled := enter(composing, moved + 1, moved, cgroup)) < 0:
+            os._exit(0)
+        os.close(moved)
+        become_program(talk, launch, settled)
     except OSError as refusal:
         failure = refusal.errno or failure
         if step == "seal":

@@ -2,32 +2,34 @@
 
 Loaded by path into the warden's bare interpreter: the standard library only. Runs in the forked
 child that becomes the harness. bubblewrap is started beside it, with a program that does nothing as
-what runs inside; once that one is there, the root is complete. Then this process joins its
-namespaces and forks: who is in a namespace of processes was born there. So nothing that puts up the
-walls lies in the root or starts there, which would take as long as all the rest.
+what runs inside. As soon as its namespaces are there, this process joins them and forks: who is in a
+namespace of processes was born there. The new process gets ready while the root is composed, and
+goes in once that is whole. So nothing that puts up the walls lies in the root or starts there.
 
-bubblewrap and the new process are our siblings: they are the burier's children, and the first ends
-with it.
+bubblewrap and the new process are our siblings, children of the burier; the first ends with it. This
+process stays outside, to hear what bubblewrap complains of: with that, all inside ends.
 """
 
 from __future__ import annotations
 
 import ctypes
 import errno
+import fcntl
 import os
 import select
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from capsule_runtime.host.linux import fork_sibling, fork_sibling_into
-    from capsule_runtime.host.sweep import PARENT, children, read_stat
+    from capsule_runtime.host.sweep import PARENT, read_stat
 else:
     from linux import fork_sibling, fork_sibling_into
-    from sweep import PARENT, children, read_stat
+    from sweep import PARENT, read_stat
 
 _THERE = b"\0"
 """No complaint of bubblewrap has it, wherever a reading of one is cut."""
 _WORDS_BYTES = 4096
+SUCCESSOR_BYTES = 8
 _NAMESPACES = {
     "user": 0x10000000,
     "mnt": 0x20000,
@@ -41,8 +43,11 @@ _OWN_CGROUPS = 0x2000000
 _CANNOT_BE_BORN_THERE = (errno.ENOSYS, errno.EINVAL, errno.E2BIG, errno.EOPNOTSUPP)
 """What kernels before 5.7 say, and cgroups that take single threads."""
 
-Composing = tuple[int, int]
-"""The pid of bubblewrap, and the descriptor at which it and what it starts are heard."""
+_SET_PIPE_BYTES, _BYTES_LEFT = 1031, 0x541B
+
+Composing = tuple[int, int, int, int]
+"""The pid of bubblewrap, and descriptors: at which it and what it starts are heard, at which it says
+what it has started, and which can be written to once it has read, as it does when its root is whole."""
 
 _libc = ctypes.CDLL(None, use_errno=True)
 
@@ -55,55 +60,111 @@ def compose(composer: list[bytes]) -> Composing:
     """
     heard, says = os.pipe2(os.O_CLOEXEC)
     idle, awake = os.pipe2(os.O_CLOEXEC)
-    os.write(awake, _THERE)
+    named, names = os.pipe2(os.O_CLOEXEC)
+    # It is full with one message.
+    reads, whole = os.pipe2(os.O_CLOEXEC | os.O_DIRECT)
+    fcntl.fcntl(whole, _SET_PIPE_BYTES, 1)
+    for writer in (awake, whole):
+        os.write(writer, _THERE)
+    end = composer.index(b"--") if b"--" in composer else len(composer)
+    told = (b"--info-fd", b"%d" % names, b"--block-fd", b"%d" % reads)
     bubblewrap = fork_sibling()
     if bubblewrap == 0:
         try:
             # What runs inside repeats what it reads, and then waits: it holds the other end itself.
-            os.set_inheritable(awake, True)
+            for descriptor in (awake, names, reads):
+                os.set_inheritable(descriptor, True)
             for target, descriptor in ((0, idle), (1, says), (2, says)):
                 os.dup2(descriptor, target)
-            os.execve(composer[0], composer, {})
+            os.execve(composer[0], [*composer[:end], *told, *composer[end:]], {})
         except OSError as refusal:
             os.write(says, f"{composer[0].decode(errors='replace')}: {refusal}".encode())
         finally:
             os._exit(1)
-    for descriptor in (says, idle, awake):
+    for descriptor in (says, idle, awake, names, reads):
         os.close(descriptor)
-    return bubblewrap, heard
+    return bubblewrap, heard, named, whole
 
 
-def enter(composing: Composing, first_free: int, cgroup: str | None = None) -> bool:
-    """Wait for the root, and go on in it; return whether this is the new process.
+def enter(
+    composing: Composing, first_free: int, moved: int | None = None, cgroup: str | None = None
+) -> int:
+    """Go on in the root, as a new process. The old one returns -1, and has nothing left to do.
 
-    The old one has nothing left to do, and nothing open: it returns once the new one has ended, for
-    nobody else knows of that one yet. The new one is in *cgroup* too, and in all others of the old
-    one; of its descriptors, those from *first_free* on are closed.
+    The new one returns the descriptor *first_free*: see `settle`. It is in *cgroup* too, and in all
+    others of the old one; of its other descriptors, those above are closed. Its pid is in the
+    empty file *moved* before it is settled.
 
     Raises:
         OSError: the root could not be composed, or not be entered.
     """
-    bubblewrap, heard = composing
-    # All that does not need the root is done while bubblewrap works.
-    os.dup2(heard, first_free)
-    os.closerange(first_free + 1, os.sysconf("SC_OPEN_MAX"))
+    bubblewrap, *ours = composing
+    # They were opened in this order, so none is where another one of them goes.
+    heard, named, whole = (
+        one if one == target else os.dup2(one, target, inheritable=False)
+        for target, one in enumerate(ours, first_free)
+    )
+    os.closerange(whole + 1, os.sysconf("SC_OPEN_MAX"))
     entrances = None if cgroup is None else _open_cgroup(cgroup)
-    own = {name: _namespace("self", name) for name in _known_namespaces()}
-    words = _hear(first_free)
-    if not words.endswith(_THERE):
-        complaint = words.decode(errors="replace").strip()
-        raise OSError(0, complaint or "bubblewrap ended without a word")
-    _join(bubblewrap, own)
-    if new := _fork(entrances):
-        os.closerange(0, os.sysconf("SC_OPEN_MAX"))
-        _wait_for_end(new)
-        return False
-    os.closerange(first_free, os.sysconf("SC_OPEN_MAX"))
+    first = _first_process(named)
+    try:
+        process = _open(first, bubblewrap)
+        later = _join_early(process, first, whole)
+        settled, settles = os.pipe2(os.O_CLOEXEC)
+        new = _fork(entrances)
+    except OSError:
+        _hear_until_there(heard, bubblewrap)  # Why it has ended is more to the point.
+        raise
+    if new:
+        os.close(settled)
+        if moved is not None:
+            os.pwrite(moved, new.to_bytes(SUCCESSOR_BYTES, "little"), 0)
+        _hear_until_there(heard, bubblewrap)
+        try:
+            os.write(settles, _THERE)
+        except BrokenPipeError:
+            pass  # The new process has ended: whose child it is knows.
+        return -1
+    os.close(settles)
+    _get_ready(whole)
+    _join(process, first, later)
+    os.dup2(settled, first_free, inheritable=False)
+    os.closerange(first_free + 1, os.sysconf("SC_OPEN_MAX"))
+    return first_free
+
+
+def _get_ready(whole: int) -> None:
+    """Do what needs no root, and wait for it."""
     os.setsid()
     if os.path.exists("/proc/self/ns/cgroup"):
         # Inside, what it is in has no name. bubblewrap's own view is of what that is in.
         _checked(_libc.unshare(_OWN_CGROUPS), "unshare")
-    return True
+    if not _becomes_whole(whole):
+        os._exit(1)  # The old process hears why, and tells it.
+
+
+def _becomes_whole(whole: int) -> bool:
+    """Wait for bubblewrap to read what is in *whole*; return whether it did not end before."""
+    taken = select.poll()
+    taken.register(whole, select.POLLOUT)
+    taken.poll()
+    # Once it has read it closes its end, as it does when it ends.
+    return not any(fcntl.ioctl(whole, _BYTES_LEFT, bytes(4)))
+
+
+def settle(settled: int) -> None:
+    """Wait until what runs beside us is there, and who buries us knows us, or raise OSError."""
+    there = os.read(settled, 1)
+    os.close(settled)
+    if not there:
+        raise OSError(0, "bubblewrap has ended")
+
+
+def _first_process(named: int) -> int:
+    """Return the pid of what bubblewrap has started; 0 when it says none, and ended."""
+    # It begins with the pid, and says that in one go.
+    _, _, pid = os.read(named, _WORDS_BYTES).partition(b'"child-pid":')
+    return int((pid.replace(b",", b" ").split() or [b"0"])[0])
 
 
 def _open_cgroup(folder: str) -> tuple[int, int]:
@@ -125,43 +186,76 @@ def _fork(entrances: tuple[int, int] | None) -> int:
     return fork_sibling()
 
 
-def _hear(heard: int) -> bytes:
-    """Return what is said until the program inside is there, or nobody can say anything more."""
-    words = b""
-    while not words.endswith(_THERE) and (more := os.read(heard, _WORDS_BYTES)):
-        words += more
-    return words
+def _hear_until_there(heard: int, bubblewrap: int) -> None:
+    """Listen at *heard* until the program inside is there.
 
-
-def _join(bubblewrap: int, own: dict[str, int]) -> None:
-    """Join the namespaces that are not our *own* of what *bubblewrap* has started, its only child.
-
-    From now on what this process forks is in its namespace of processes; itself stays outside.
+    Raises:
+        OSError: *bubblewrap* has ended, or nobody can say anything more.
     """
-    first = next(iter(children(bubblewrap)), 0)
+    patience = None
+    either = select.poll()
+    either.register(heard, select.POLLIN)
     try:
-        process = _open(first, bubblewrap)
-        flags = sum(_NAMESPACES[name] for name in own if _namespace(first, name) != own[name])
+        either.register(os.pidfd_open(bubblewrap), select.POLLIN)
+    except ProcessLookupError:
+        patience = 0  # It was reaped: all its words are there.
+    words = b""
+    while not words.endswith(_THERE):
+        # What it said before its end comes first.
+        is_heard = any(descriptor == heard for descriptor, _ in either.poll(patience))
+        more = os.read(heard, _WORDS_BYTES) if is_heard else b""
+        if not more:
+            complaint = words.decode(errors="replace").strip()
+            raise OSError(0, complaint or "bubblewrap ended without a word")
+        words += more
+    # Without it, what is inside is not bound to it yet, or never.
+    if patience == 0 or either.poll(0):
+        raise OSError(0, "bubblewrap has ended")
+
+
+def _join_early(process: int, first: int, whole: int) -> list[str]:
+    """Join all but the mounts, and return what is left; all, and late, if there is one of users.
+
+    With that, bubblewrap goes on to a second one when it has mounted all, and who is in that one
+    has no say over the mounts. From outside of both, both can be joined at once.
+    """
+    names, later = _known_namespaces(), ["mnt"]
+    if "user" in names and _namespace(first, "user") != _namespace("self", "user"):
+        _becomes_whole(whole)
+        later = []
+    _join(process, first, [name for name in names if name not in later])
+    return [name for name in later if name in names]
+
+
+def _join(process: int, first: int, names: list[str]) -> None:
+    """Join the namespaces *names* of *first*, of which *process* is a pidfd, that are not ours.
+
+    What this process forks is in its namespace of processes then; itself stays outside.
+    """
+    try:
+        flags = sum(
+            _NAMESPACES[name]
+            for name in names
+            if _namespace(first, name) != _namespace("self", name)
+        )
     except (FileNotFoundError, ProcessLookupError):
         raise OSError(0, "bubblewrap has ended") from None
-    try:
+    if flags:
         _checked(_libc.setns(process, flags), "setns")
-    finally:
-        os.close(process)
 
 
 def _open(first: int, bubblewrap: int) -> int:
     """Return a pidfd of *first*, the child of *bubblewrap*, which is our sibling.
 
     Raises:
-        ProcessLookupError: one of them has ended; another process may have got its number.
+        OSError: one of them has ended; another process may have got its number.
     """
-    if not first:
-        raise ProcessLookupError
-    process = os.pidfd_open(first)
+    try:
+        process = os.pidfd_open(first) if first else -1
+    except ProcessLookupError:
+        raise OSError(0, "bubblewrap has ended") from None
     if [_parent(first), _parent(bubblewrap)] != [bubblewrap, os.getppid()]:
-        os.close(process)
-        raise ProcessLookupError
+        raise OSError(0, "bubblewrap has ended")
     return process
 
 
@@ -176,16 +270,6 @@ def _known_namespaces() -> list[str]:
 
 def _namespace(process: int | str, name: str) -> int:
     return os.stat(f"/proc/{process}/ns/{name}").st_ino
-
-
-def _wait_for_end(process: int) -> None:
-    try:
-        life = os.pidfd_open(process)
-    except ProcessLookupError:
-        return
-    ended = select.poll()
-    ended.register(life, select.POLLIN)
-    ended.poll()
 
 
 def _checked(result: int, what: str) -> None:

@@ -11,13 +11,12 @@ import marshal
 import os
 import socket
 import struct
-from pathlib import Path
 
 import anyio
 from msgspec import Struct
 
 from capsule_runtime.core.wall_report import NAMESPACES, WallReport, read_report
-from capsule_runtime.host.sweep import is_dead, read_stat
+from capsule_runtime.host.sweep import is_dead, read, read_stat
 
 _MESSAGE_BYTES = 65536
 """A report names all groups of a user; there may be thousands."""
@@ -115,10 +114,7 @@ def _cgroups_of(pid: int) -> list[str] | None:
 
     They are seen from outside, for it may have a view of its own.
     """
-    try:
-        lines = Path(f"/proc/{pid}/cgroup").read_text(encoding="utf-8").splitlines()
-    except (FileNotFoundError, ProcessLookupError):
-        return None
+    lines = os.fsdecode(read(f"/proc/{pid}/cgroup")).splitlines()
     # Who has ended is in none, but it has its number until it is reaped.
     if not (stat := read_stat(pid)) or is_dead(stat):
         return None

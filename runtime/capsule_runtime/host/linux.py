@@ -21,11 +21,14 @@ else:
 SIGNALFD_INFO = struct.Struct("I124x")  # All we want of it is the signal's number.
 PR_SET_NAME, PR_SET_CHILD_SUBREAPER = 15, 36
 SYS_CLONE3 = 435  # The same on every architecture.
-CLONE_PARENT, CLONE_INTO_CGROUP = 0x8000, 0x200000000
+CLONE_VM, CLONE_PARENT, CLONE_INTO_CGROUP = 0x100, 0x8000, 0x200000000
 CLONE_ARGS, CLONE_ARGS_WITH_CGROUP = struct.Struct("8Q"), struct.Struct("11Q")
 
 _libc = ctypes.CDLL(None, use_errno=True)
 _prctl = _libc.prctl
+_clone_onto = _libc.clone
+_IDLE_STACK_BYTES = 4096
+_idle_stack = ctypes.create_string_buffer(_IDLE_STACK_BYTES)
 # It keeps the interpreter's lock, which the child then holds too.
 _syscall = ctypes.PyDLL(None, use_errno=True).syscall
 
@@ -54,6 +57,25 @@ def fork_sibling_into(cgroup: int) -> int:
     """
     flags = CLONE_PARENT | CLONE_INTO_CGROUP
     return _clone(CLONE_ARGS_WITH_CGROUP.pack(flags, *(0,) * 9, cgroup))
+
+
+def start_idle(flags: int) -> int:
+    """Start a child with *flags* of `clone` that only waits, until it is killed; return its pid.
+
+    It has no memory of its own, which would take as long to copy as all that it is wanted for. The
+    caller is one thread, and has blocked what signals could do in both.
+
+    Raises:
+        OSError: the system refuses.
+    """
+    top = (ctypes.addressof(_idle_stack) + _IDLE_STACK_BYTES) & -16
+    pid: int = _clone_onto(
+        _libc.pause, ctypes.c_void_p(top), CLONE_VM | flags | signal.SIGCHLD, None
+    )
+    if pid < 0:
+        number = ctypes.get_errno()
+        raise OSError(number, f"clone: {os.strerror(number)}")
+    return pid
 
 
 def _clone(arguments: bytes) -> int:

@@ -195,8 +195,6 @@ async def _launched(spawn: Spawn, tree: Tree, handshake: Handshake) -> Refusal |
     tree.pid, tree.handed = heard.pid, heard.handed
     if spawn.walls is not None:
         _check_walls(spawn.walls, heard.report, tree)
-        if spawn.walls.seal is not None:
-            tree.has_moved()
         handshake.go()
     end = await handshake.hear()
     assert not isinstance(end, Here), "a child is there once"

@@ -15,7 +15,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     import signal
 
-    from capsule_runtime.host.entering import compose, enter
+    from capsule_runtime.host.entering import compose, enter, settle
     from capsule_runtime.host.filters import install
     from capsule_runtime.host.linux import become_reaper
     from capsule_runtime.host.sealing import prepare
@@ -25,7 +25,7 @@ else:
     import _signal as signal
 
     sys.path.append(os.path.dirname(os.path.abspath(__file__)))
-    from entering import compose, enter
+    from entering import compose, enter, settle
     from filters import install
     from linux import become_reaper
     from sealing import prepare
@@ -66,7 +66,8 @@ def main() -> None:
 def go_in(folder: bytes, user: str, command: list[bytes]) -> None:
     shift = None if user == "-" else (int(user), (folder,), ())
     prepare((((FOLDER, folder),), (), shift))
-    if enter(compose(command), _FIRST_FREE):
+    if (settled := enter(compose(command), _FIRST_FREE)) >= 0:
+        settle(settled)
         drop_privileges(None if user == "-" else int(user))
         install(_ALLOW_ALL)
         os.write(1, b"ok\n" if os.getppid() == 0 else b"it has no processes of its own\n")

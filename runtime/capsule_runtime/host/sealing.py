@@ -17,12 +17,12 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     import signal
 
-    from capsule_runtime.host.linux import fork_with
+    from capsule_runtime.host.linux import start_idle
     from capsule_runtime.host.refusal_words import CANNOT_SHIFT
 else:
     import _signal as signal  # `signal` brings `enum`: 4 ms of a 10 ms start.
 
-    from linux import fork_with
+    from linux import start_idle
     from refusal_words import CANNOT_SHIFT
 
 Shift = tuple[int, tuple[bytes, ...], tuple[bytes, ...]]
@@ -167,10 +167,7 @@ def _shifted(place: int, path: bytes, namespace: int) -> int:
 
 def _namespace(owner: tuple[int, int], user: int) -> int:
     """Return a user namespace in which *owner*, of files, is *user* outside."""
-    child = fork_with(CLONE_NEWUSER)
-    if child == 0:
-        while True:
-            signal.pause()
+    child = start_idle(CLONE_NEWUSER)
     try:
         for name, id in (("uid_map", owner[0]), ("gid_map", owner[1])):
             _write_map(f"/proc/{child}/{name}", id, user)

@@ -34,15 +34,16 @@ Launch = tuple[list[bytes], dict[bytes, bytes], bytes, "Walls | None", tuple[int
 its own loopback at which the supervisor is to serve it."""
 
 
-def become_program(talk: int, launch: Launch) -> NoReturn:
+def become_program(talk: int, launch: Launch, settled: int | None = None) -> NoReturn:
     """Put up the walls of *launch*, have them approved, and turn into its program.
 
-    Without walls nobody is asked. What goes wrong is said to *talk*.
+    Without walls nobody is asked. What goes wrong is said to *talk*. Before it asks, it waits for
+    what is told at *settled*: see `settle`.
     """
     argv, env, cwd, walls, ports = launch
     failure, step = 0, "walls"
     try:
-        report, told = (None, None) if walls is None else raise_walls(walls)
+        report, told = (None, None) if walls is None else raise_walls(walls, settled)
         step = "doors"
         handed = [open_door(port) for port in ports] if told is None else [told]
         step = "chdir"

@@ -118,10 +118,6 @@ class Tree:
         """
         self._say("signal", signal.Signals(signum).value)
 
-    def has_moved(self) -> None:
-        """Tell the burier that the harness is not what it forked: `pid` is, in a root of its own."""
-        self._say("harness", self.pid)
-
     def bury(self) -> None:
         """Ask for the whole tree to be killed. Asking twice changes nothing."""
         if self._asked or self.is_over:

@@ -16,6 +16,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
+    from capsule_runtime.host.entering import settle
     from capsule_runtime.host.filters import install, install_notifying
     from capsule_runtime.host.landlock import restrict
 
@@ -23,6 +24,7 @@ if TYPE_CHECKING:
     Rules = tuple[tuple[bytes, str], ...] | None
     Walls = tuple[Limits, Rules, int | None, tuple[bytes, bytes] | None]
 else:
+    from entering import settle
     from filters import install, install_notifying
     from landlock import restrict
 
@@ -38,11 +40,12 @@ _STATUS = ("CapInh", "CapPrm", "CapEff", "CapBnd", "CapAmb", "NoNewPrivs", "Umas
 _libc = ctypes.CDLL(None, use_errno=True)
 
 
-def raise_walls(walls: Walls) -> tuple[dict[str, object], int | None]:
+def raise_walls(walls: Walls, settled: int | None = None) -> tuple[dict[str, object], int | None]:
     """Put up *walls* around this process; return what is there now, and who hears of its calls.
 
     They are limits by name, Landlock's rules, if there are to be any, the user to become, if it is to
     be another one, and two filters: of the calls of the first, if there is one, somebody else is told.
+    What is told at *settled*, if that is given, is waited for before all is told: see `settle`.
 
     Raises:
         OSError: one cannot be put up.
@@ -58,20 +61,22 @@ def raise_walls(walls: Walls) -> tuple[dict[str, object], int | None]:
         asking, refusing = programs
         told = install_notifying(asking) if asking else None
         install(refusing)
-    return {
+    report = {
         "landlock": abi,
         "rules": count,
         "sees_root": _can_list(b"/"),
         "parent": os.getppid(),
         "reaches_parent": _can_signal(os.getppid()),
         "limits": [(name, *resource.getrlimit(number_of(name))) for name, _ in limits],
-        "descriptors": _descriptors(),
         "users": [*os.getresuid(), *os.getresgid(), *os.getgroups()],
         "interfaces": _interfaces(),
         "namespaces": _namespaces(),
         "numbers": [os.getpid(), int(os.readlink("/proc/self"))],
         **_status(),
-    }, told
+    }
+    if settled is not None:
+        settle(settled)
+    return {**report, "descriptors": _descriptors()}, told
 
 
 def number_of(name: str) -> int:
