@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import platform
+import pty
 import shutil
 import subprocess
 import tempfile
@@ -293,6 +294,35 @@ def test_in_a_container_a_plain_user_works_in_place_and_is_told_the_tier() -> No
             assert "containment: scoped" in done.stderr
         assert (place / "work/made").stat().st_uid == UNPRIVILEGED
     finally:
+        shutil.rmtree(place)
+
+
+ON_A_TERMINAL = """
+python3 -I -S -c 'import pty; pty.spawn(["sh", "-c", "test -t 0 && echo typed into > typed"])' < /dev/null
+for other in /dev/pts/[0-9]*; do
+    (: < "$other") 2> /dev/null && echo "$other" >> others
+done
+"""
+
+
+def test_in_a_container_a_plain_user_has_terminals_but_not_those_beside_the_run() -> None:
+    place = Path(tempfile.mkdtemp(prefix="container-", dir="/var/tmp"))
+    beside, other_end = pty.openpty()
+    try:
+        os.chown(os.ttyname(other_end), UNPRIVILEGED, UNPRIVILEGED)
+        place.chmod(0o755)
+        (place / "work").mkdir()
+        os.chown(place / "work", UNPRIVILEGED, UNPRIVILEGED)
+        capsule = Command(place).capsule(f"{ON_A_TERMINAL}\n{HELLO}")
+        words = ("run", capsule, "--task", "x", "--workdir", str(place / "work"))
+        with contained(*words) as done:
+            assert done.returncode == 0, done.stderr
+            assert "containment: scoped" in done.stderr
+        assert (place / "work/typed").read_text() == "typed into\n"
+        assert not (place / "work/others").exists()
+    finally:
+        os.close(beside)
+        os.close(other_end)
         shutil.rmtree(place)
 
 

@@ -9,20 +9,22 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from capsule_runtime.core.asked_calls import (
+from capsule_runtime.core.notices import Notice, Refused, read_notice, understand
+from capsule_runtime.core.seccomp import NOTIFIED
+from capsule_runtime.core.syscalls import TIOCGPTPEER
+from capsule_runtime.core.wanted import (
     Attribute,
     Bind,
     Change,
     Connect,
     Listen,
     Mode,
+    OpenTerminal,
     Owner,
     Subject,
     Times,
     Wanted,
 )
-from capsule_runtime.core.notices import Notice, Refused, read_notice, understand
-from capsule_runtime.core.seccomp import NOTIFIED
 
 HERE = 2**64 - 100
 UNCHANGED = 0xFFFFFFFF
@@ -75,6 +77,15 @@ def test_a_server_tells_where_it_wants_to_be() -> None:
     assert meant("listen", 1 << 32 | 4, 100) == Listen(4)
     assert error_of("bind", 3, VALUE, 1000) == errno.EINVAL
     assert error_of("bind", 3, 1, 16) == errno.EFAULT
+
+
+def test_the_other_end_of_a_terminal() -> None:
+    flags = 0o2 | 0o400 | 0o4000 | 0o2000000
+
+    assert meant("ioctl", 1 << 32 | 3, TIOCGPTPEER, flags) == OpenTerminal(3, flags)
+    assert error_of("ioctl", 3, TIOCGPTPEER, 0o3) == errno.EINVAL
+    assert error_of("ioctl", 3, TIOCGPTPEER, 0o1000 | 0o2) == errno.EINVAL
+    assert error_of("ioctl", 3, TIOCGPTPEER - 1, 0o2) == errno.ENOSYS
 
 
 def test_a_notice_is_read_as_the_kernel_writes_it() -> None:
@@ -238,7 +249,7 @@ def test_a_path_that_does_not_end() -> None:
 ANY = st.one_of(st.integers(0, 2**64 - 1), st.sampled_from([0, PATH, NAME, HERE, 3, 16, 0x1000]))
 
 
-@given(st.sampled_from(NOTIFIED), st.tuples(*[ANY] * 6), st.binary(max_size=80))
+@given(st.sampled_from((*NOTIFIED, "ioctl")), st.tuples(*[ANY] * 6), st.binary(max_size=80))
 def test_nothing_is_understood_or_it_is_refused(
     call: str, arguments: tuple[int, ...], content: bytes
 ) -> None:

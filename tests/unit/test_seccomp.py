@@ -18,7 +18,7 @@ from capsule_runtime.core.seccomp import (
     build_filter,
     build_notify_filter,
 )
-from capsule_runtime.core.syscalls import ARCHITECTURES, NUMBERS, MachineName
+from capsule_runtime.core.syscalls import ARCHITECTURES, NUMBERS, TIOCGPTPEER, MachineName
 from support.bpf_machine import answer
 
 MACHINES: tuple[MachineName, ...] = ("x86_64", "aarch64")
@@ -319,6 +319,15 @@ def test_the_broker_is_told_of_connections_and_of_what_landlock_does_not_govern(
 
     assert told == set(NOTIFIED) & set(NUMBERS[machine])
     assert {"connect", "fchmodat2", "fchownat", "utimensat", "setxattrat", "fsetxattr"} <= told
+
+
+def test_the_broker_opens_the_other_end_of_a_terminal(machine: MachineName) -> None:
+    ioctl, program = NUMBERS[machine]["ioctl"], build_notify_filter(machine)
+
+    assert answer(program, machine, ioctl, 3, TIOCGPTPEER) == NOTIFY
+    assert answer(program, machine, ioctl, 3, HIGH | TIOCGPTPEER) == NOTIFY
+    assert answer(program, machine, ioctl, 3, TIOCGPTPEER + 1) == ALLOW
+    assert judge(machine, "strict", "ioctl", 3, TIOCGPTPEER) == ALLOW
 
 
 def test_a_strict_filter_leaves_the_broker_its_calls(machine: MachineName) -> None:

@@ -10,7 +10,8 @@ import struct
 from dataclasses import dataclass
 from typing import Protocol
 
-from capsule_runtime.core.asked_calls import (
+from capsule_runtime.core.syscalls import NUMBERS, TIOCGPTPEER, MachineName
+from capsule_runtime.core.wanted import (
     Attribute,
     Bind,
     Change,
@@ -18,12 +19,12 @@ from capsule_runtime.core.asked_calls import (
     Deed,
     Listen,
     Mode,
+    OpenTerminal,
     Owner,
     Subject,
     Times,
     Wanted,
 )
-from capsule_runtime.core.syscalls import NUMBERS, MachineName
 
 EPERM, ENOENT, E2BIG, EFAULT, EINVAL = 1, 2, 7, 14, 22
 ERANGE, ENAMETOOLONG, ENOSYS, EOPNOTSUPP = 34, 36, 38, 95
@@ -33,6 +34,7 @@ _NOTICE = struct.Struct("<QIIiIQ6Q")
 _HERE = -100
 _NO_FOLLOW, _EMPTY_PATH = 0x100, 0x1000
 _PATH_BYTES, _ADDRESS_BYTES, _NAME_BYTES, _VALUE_BYTES = 4096, 128, 256, 65536
+_ACCESS, _NO_CONTROL, _NO_WAIT, _CLOSES = 0o3, 0o400, 0o4000, 0o2000000
 _ATTRIBUTE_ARGUMENTS = struct.Struct("<QII")
 _NANOSECONDS, _SPECIAL_NANOSECONDS = 10**9, {(1 << 30) - 1, (1 << 30) - 2}  # now, and unchanged
 
@@ -127,11 +129,22 @@ def understand(notice: Notice, memory: Memory) -> Wanted:
         return make(descriptor & 0xFFFFFFFF, memory.read(address, size))
     if notice.call == "listen":
         return Listen(notice.arguments[0] & 0xFFFFFFFF)
+    if notice.call == "ioctl":
+        return _terminal(notice)
     shape = _SHAPES.get(notice.call)
     if shape is None:
         raise Refused(ENOSYS)
     subject = _subject(notice, shape, memory)
     return Change(subject, _deed(notice.call, notice.arguments[shape.operands :], memory))
+
+
+def _terminal(notice: Notice) -> OpenTerminal:
+    descriptor, request, flags = (argument & 0xFFFFFFFF for argument in notice.arguments[:3])
+    if request != TIOCGPTPEER:
+        raise Refused(ENOSYS)
+    if flags & ~(_ACCESS | _NO_CONTROL | _NO_WAIT | _CLOSES) or flags & _ACCESS == _ACCESS:
+        raise Refused(EINVAL)
+    return OpenTerminal(descriptor, flags)
 
 
 def _subject(notice: Notice, shape: _Shape, memory: Memory) -> Subject:

@@ -18,7 +18,7 @@ from capsule_runtime.core.sandbox_plan import (
     check_grants,
     readable,
 )
-from capsule_runtime.core.scope import DEVICES, TERMINALS, Scope, shift_for
+from capsule_runtime.core.scope import DEVICES, NEW_TERMINALS, TERMINALS, Scope, shift_for
 from capsule_runtime.core.wall_limits import LimitPlan, ResourceLimits, plan_limits
 
 SCOPED: Tier = "scoped"
@@ -74,8 +74,8 @@ def plan_scoped(
         caveats=CAVEATS,
         missing=limits.missing,
     )
-    devices = DEVICES if scoping.user is None else (*DEVICES, *TERMINALS)
-    rules = tuple(dict.fromkeys(_rules(ground, may_read, roots, devices)))
+    terminals = (NEW_TERMINALS,) if scoping.user is None else (NEW_TERMINALS, TERMINALS)
+    rules = tuple(dict.fromkeys(_rules(ground, may_read, roots, (*DEVICES, *terminals))))
     drops_bounding = machine.drops_bounding
     return WallPlan(rules, machine.landlock_abi, drops_bounding, limits, report, scope=scope)
 

@@ -15,7 +15,13 @@ from typing import Literal
 from msgspec import Struct
 
 from capsule_runtime.core import bpf
-from capsule_runtime.core.syscalls import ARCHITECTURES, NUMBERS, MachineName, known_machine
+from capsule_runtime.core.syscalls import (
+    ARCHITECTURES,
+    NUMBERS,
+    TIOCGPTPEER,
+    MachineName,
+    known_machine,
+)
 
 Profile = Literal["sealed", "strict"]
 """`sealed` is for a run with namespaces of its own; `strict`, for one in the host's."""
@@ -77,7 +83,7 @@ _METADATA = """
     setxattr lsetxattr fsetxattr setxattrat removexattr lremovexattr fremovexattr removexattrat
 """
 NOTIFIED = ("connect", "bind", "listen", *_METADATA.split())
-"""What is done by the broker, in place of the harness."""
+"""What is done by the broker, in place of the harness; and of `ioctl`, `TIOCGPTPEER`."""
 
 
 class Condition(Struct, frozen=True):
@@ -142,6 +148,7 @@ def build_notify_filter(machine: str, *, stays_readable: bool = False) -> bytes:
         steps += _judged(Rule("prctl", 0, (hides,)), known)
     for call in NOTIFIED:
         steps += _answered(call, NOTIFY, known)
+    steps += _told_where("ioctl", Condition(1, (TIOCGPTPEER,)), known)
     return bpf.assemble([*steps, bpf.Return(ALLOW)])
 
 
@@ -260,6 +267,13 @@ def _answered(call: str, answer: int, machine: MachineName) -> Iterator[bpf.Step
         yield bpf.Jump("equal", number, no=f"not {call}")
         yield bpf.Return(answer)
         yield bpf.Mark(f"not {call}")
+
+
+def _told_where(call: str, condition: Condition, machine: MachineName) -> Iterator[bpf.Step]:
+    yield bpf.Jump("equal", NUMBERS[machine][call], no=f"other than {call}")
+    yield from _checked(condition, f"{call} told", f"other than {call}")
+    yield bpf.Return(NOTIFY)
+    yield bpf.Mark(f"other than {call}")
 
 
 def _refusal(error: int) -> int:

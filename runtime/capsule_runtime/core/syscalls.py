@@ -23,6 +23,9 @@ class Architecture(Struct, frozen=True):
     """The numbers, first and last, whose calls we know; ascending. Later kernels will have more."""
 
 
+TIOCGPTPEER = 0x5441
+"""The request of `ioctl` that opens the other end of a terminal, for who has its master."""
+
 ARCHITECTURES: dict[MachineName, Architecture] = {
     "x86_64": Architecture(0xC000003E, ((0, 336), (424, 469))),
     "aarch64": Architecture(0xC00000B7, ((0, 294), (424, 469))),

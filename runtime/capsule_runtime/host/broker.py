@@ -18,7 +18,6 @@ from functools import partial
 
 import anyio
 
-from capsule_runtime.core.asked_calls import Change, Connect, Deed, Owner, Subject, Wanted
 from capsule_runtime.core.mediation import (
     Endpoint,
     locate,
@@ -27,8 +26,10 @@ from capsule_runtime.core.mediation import (
 )
 from capsule_runtime.core.notices import Notice, Refused, read_notice, understand
 from capsule_runtime.core.syscalls import MachineName, known_machine
+from capsule_runtime.core.wanted import Change, Connect, Deed, OpenTerminal, Owner, Subject, Wanted
 from capsule_runtime.host.caller import Caller, may_read_everything
 from capsule_runtime.host.mediated_sockets import Dial, MediatedSockets, OfSocket, Seen
+from capsule_runtime.host.mediated_terminals import open_terminal
 from capsule_runtime.host.metadata import (
     Identity,
     Roots,
@@ -131,13 +132,21 @@ class Broker:
             error = refused.number
         except OSError as exc:
             error = exc.errno or errno.EIO
-        self._calls.answer(notice.id, error)
+        if error is not None:
+            self._calls.answer(notice.id, error)
 
-    def _looked_at(self, notice: Notice, wanted: Wanted, caller: Caller) -> Callable[[], int]:
-        """Return what does what is *wanted*, and returns what the call ends with."""
+    def _looked_at(
+        self, notice: Notice, wanted: Wanted, caller: Caller
+    ) -> Callable[[], int | None]:
+        """Return what does what is *wanted*, and returns what the call is to end with.
+
+        It returns None where the call has ended with a descriptor.
+        """
         if isinstance(wanted, Change):
             held = self._hold(wanted.subject, caller)
             return partial(self._change, notice, wanted.deed, held)
+        if isinstance(wanted, OpenTerminal):
+            return partial(self._give, notice, wanted, open_terminal(wanted, caller))
         seen = self._sockets.look(wanted.descriptor, caller)
         return partial(self._do_with_socket, notice, wanted, seen)
 
@@ -158,6 +167,16 @@ class Broker:
         if self._tell and verdict not in self._told and len(self._told) < _VERDICTS_AT_MOST:
             self._told.add(verdict)
             self._tell(verdict)
+
+    def _give(self, notice: Notice, wanted: OpenTerminal, opened: int) -> int | None:
+        try:
+            if not self._calls.is_waiting(notice.id):
+                return errno.EINTR
+            closes_on_exec = bool(wanted.flags & os.O_CLOEXEC)
+            self._calls.answer_with(notice.id, opened, closes_on_exec=closes_on_exec)
+            return None
+        finally:
+            os.close(opened)
 
     # Files.
 

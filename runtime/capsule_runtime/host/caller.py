@@ -18,6 +18,8 @@ from capsule_runtime.core.notices import Refused
 _PAGE = 4096
 _SYS_PTRACE = 1 << 19
 _FIELD = re.compile(rb"(flags|mnt_id|ino):\s*([0-9]+)")
+_TERMINAL = re.compile(rb"^tty-index:\s*([0-9]+)$", re.MULTILINE)
+_MASTERS = (b"/dev/ptmx", b"/dev/pts/ptmx")
 _KINDS = {b"flags": 8, b"mnt_id": 10, b"ino": 10}
 
 
@@ -105,6 +107,22 @@ class Caller:
         except OSError as exc:
             raise Refused(errno.EBADF) from exc
 
+    def terminal_of(self, descriptor: int) -> int:
+        """Return the number of the terminal whose master its *descriptor* is.
+
+        Raises:
+            Refused: it has no such descriptor, or that is none.
+        """
+        if self.place_of(descriptor) not in _MASTERS:
+            raise Refused(errno.ENOTTY)
+        try:
+            number = _TERMINAL.search(_told(f"{self._proc}/fdinfo/{descriptor}"))
+        except OSError as exc:
+            raise Refused(errno.EBADF) from exc
+        if number is None:
+            raise Refused(errno.ENOTTY)
+        return int(number[1])
+
     def hold(self, descriptor: int | None) -> int:
         """Return a descriptor of our own, by which nothing can be read or written, of its file.
 
@@ -126,13 +144,17 @@ def opened(fdinfo: str) -> Opened:
     Raises:
         OSError: there is no such descriptor.
     """
-    file = os.open(fdinfo, os.O_RDONLY | os.O_CLOEXEC)
-    try:
-        told = _FIELD.findall(os.read(file, _PAGE))
-    finally:
-        os.close(file)
+    told = _FIELD.findall(_told(fdinfo))
     fields = {name: int(value, _KINDS[name]) for name, value in told}
     return Opened(fields[b"flags"], (fields[b"mnt_id"], fields[b"ino"]))
+
+
+def _told(fdinfo: str) -> bytes:
+    file = os.open(fdinfo, os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        return os.read(file, _PAGE)
+    finally:
+        os.close(file)
 
 
 @cache

@@ -15,7 +15,6 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import assert_never
 
-from capsule_runtime.core.asked_calls import Bind, Connect, Listen
 from capsule_runtime.core.mediation import (
     Endpoint,
     check_endpoint,
@@ -25,6 +24,7 @@ from capsule_runtime.core.mediation import (
     read_endpoint,
 )
 from capsule_runtime.core.notices import Notice, Refused
+from capsule_runtime.core.wanted import Bind, Connect, Listen
 from capsule_runtime.host.caller import Caller
 from capsule_runtime.host.notifications import Notifications
 from capsule_runtime.host.run_listeners import Looking, RunListeners

@@ -16,9 +16,9 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import assert_never
 
-from capsule_runtime.core.asked_calls import Attribute, Deed, Mode, Owner, Times
 from capsule_runtime.core.mediation import Located
 from capsule_runtime.core.notices import Refused
+from capsule_runtime.core.wanted import Attribute, Deed, Mode, Owner, Times
 from capsule_runtime.host.caller import opened
 
 _OPENAT2 = 437

@@ -11,7 +11,7 @@ import struct
 from capsule_runtime.core.notices import NOTICE_BYTES
 
 _RECEIVE, _SEND, _IS_VALID, _ADD_DESCRIPTOR = 0xC0502100, 0xC0182101, 0x40082102, 0x40182103
-_AT_A_NUMBER = 1
+_AT_A_NUMBER, _AS_THE_ANSWER = 1, 2
 _ANSWER = struct.Struct("<QqiI")
 _ID = struct.Struct("<Q")
 _DESCRIPTOR = struct.Struct("<QIIII")
@@ -71,6 +71,17 @@ class Notifications:
         Raises:
             OSError: it was killed, or may have no more descriptors.
         """
+        self._add(notice, _AT_A_NUMBER, ours, theirs, closes_on_exec)
+
+    def answer_with(self, notice: int, ours: int, *, closes_on_exec: bool) -> None:
+        """End the call with a new descriptor of the caller's, which is our descriptor *ours*.
+
+        Raises:
+            OSError: it was killed, or may have no more descriptors; the call has not ended.
+        """
+        self._add(notice, _AS_THE_ANSWER, ours, 0, closes_on_exec)
+
+    def _add(self, notice: int, how: int, ours: int, theirs: int, closes_on_exec: bool) -> None:
         flags = os.O_CLOEXEC if closes_on_exec else 0
-        request = _DESCRIPTOR.pack(notice, _AT_A_NUMBER, ours, theirs, flags)
+        request = _DESCRIPTOR.pack(notice, how, ours, theirs, flags)
         fcntl.ioctl(self.listener, _ADD_DESCRIPTOR, request)

@@ -1,4 +1,4 @@
-"""What the broker may be asked to do in place of a harness."""
+"""What a harness can want of the broker: each is one call, understood."""
 
 from __future__ import annotations
 
@@ -80,5 +80,13 @@ class Change:
     deed: Deed
 
 
-Wanted = Connect | Bind | Listen | Change
+@dataclass(frozen=True, slots=True)
+class OpenTerminal:
+    """Open the other end of the terminal whose master is *descriptor*; *flags* are those of `open`."""
+
+    descriptor: int
+    flags: int
+
+
+Wanted = Connect | Bind | Listen | Change | OpenTerminal
 """What a caller can want."""
