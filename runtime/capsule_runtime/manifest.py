@@ -20,6 +20,7 @@ MANIFEST_NAME = "capsule.toml"
 # The look-ahead: `$` alone lets a newline pass.
 Name = Annotated[str, Meta(pattern=r"^[a-z0-9][a-z0-9._-]{0,63}$(?!\n)")]
 LINE_BYTES_AT_LEAST = 64 * 1024
+PROCESSES_AT_LEAST = 2
 MEMORY_BYTES_AT_LEAST = 32 * 1024**2
 DISK_BYTES_AT_LEAST = 1024**2
 
@@ -77,8 +78,8 @@ class Limits(Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True
     line: Size = "16MiB"
     idle: Idle = field(default_factory=Idle)
     memory: Size = "4GiB"
-    processes: Annotated[int, Meta(ge=1, le=1_000_000)] = 512
-    """Threads count too."""
+    processes: Annotated[int, Meta(ge=PROCESSES_AT_LEAST, le=1_000_000)] = 512
+    """Threads count too, and while the root of a sealed run is entered so does what waits in it."""
     files: Annotated[int, Meta(ge=16, le=1_000_000)] = 4096
     """What each process may have open at a time."""
     disk: Size = "10GiB"

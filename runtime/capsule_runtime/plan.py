@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace as replace_fields
 from pathlib import Path
 
 from msgspec import Struct
@@ -13,13 +14,17 @@ from capsule_runtime.core.ceilings import Ceilings, DayCeilings
 from capsule_runtime.core.containment import Containment
 from capsule_runtime.core.grants import Grants, Policy
 from capsule_runtime.core.ledger import Spend
+from capsule_runtime.core.setting import Setting, difference
 from capsule_runtime.errors import ContainmentError
 from capsule_runtime.granting import Asks, caveats_of_grants
 from capsule_runtime.host.capsule import Task, plan_launch
+from capsule_runtime.host.rows import ContextDiffers, ContextRow
 from capsule_runtime.host.run_users import FIRST
 from capsule_runtime.host.state import default_state, places_of
+from capsule_runtime.host.store import open_store
 from capsule_runtime.pricing import PriceBook
 from capsule_runtime.redacting import redactor_of
+from capsule_runtime.refusals import not_created
 from capsule_runtime.request import (
     Ready,
     RunRequest,
@@ -71,11 +76,12 @@ def plan_run(
     day: DayCeilings | None = None,
     prices: PriceBook | None = None,
     in_any_tier: bool = False,
+    context: ContextRow | None = None,
 ) -> Plan:
     """Return what `start` would do with *request*; start nothing and write nothing.
 
     What nobody granted stands in the plan. With *in_any_tier* a tier that cannot be had is no
-    matter.
+    matter. *context* is the one that *request* names, if there is one: see `known_context`.
 
     Raises:
         CapsuleError: the same that `start` would raise, but for what nobody granted.
@@ -83,7 +89,7 @@ def plan_run(
     state = state or default_state()
     ready = settle(read_request(request, day_ceilings() if day is None else day), state)
     try:
-        ready = contained(ready, state)
+        ready = contained(ready, state, context.tier if context else None)
     except ContainmentError:
         if not (in_any_tier or any(item.kind == "tier" for item in ready.standing.missing)):
             raise
@@ -97,7 +103,10 @@ def plan_run(
     table = (prices or price_book(state)).load() if terms.needs_prices else None
     terms.check(ready.model, table)
     capsule, manifest = ready.capsule, ready.capsule.manifest
-    places = places_of(state, "RUN", "CONTEXT", ready.workdir, ready.workdir_mode)
+    uuid = context.uuid if context else "CONTEXT"
+    places = places_of(state, "RUN", uuid, ready.workdir, ready.workdir_mode)
+    if context is not None:
+        _check_context(context, manifest.harness.driver, shell.setting(places))
     task = Task(
         run="RUN",
         context=request.context or "CONTEXT",
@@ -105,8 +114,8 @@ def plan_run(
         args=request.args,
         env=ready.env,
         model=request.model,
-        session=None,
-        memory=None,
+        session=context.session if context and capsule.described.resumes else None,
+        memory=context.memory if context else None,
         limits=ready.limits,
         network=shell.environment,
         awaited=tuple(it.value for it in ready.standing.missing if it.kind in ("env", "secret")),
@@ -144,6 +153,26 @@ def plan_run(
         ceilings=terms.ceilings,
         day=terms.day,
     )
+
+
+async def known_context(request: RunRequest, state: Path | None = None) -> ContextRow | None:
+    """Return the context that *request* names; None where it names none that there is.
+
+    Raises:
+        StoreError: the state directory cannot be used.
+    """
+    state = state or default_state()
+    if request.context is None or not (state / "capsule.db").exists():
+        return None
+    async with open_store(state) as store:
+        return store.context(request.context)
+
+
+def _check_context(context: ContextRow, driver: str, setting: Setting) -> None:
+    """Refuse what `start` would refuse a run in *context* that has this *driver* and *setting*."""
+    mine = replace_fields(context, driver=driver).at(setting)
+    if context.driver != driver or difference(context.setting, setting) is not None:
+        raise not_created(ContextDiffers(context), mine)
 
 
 def _origin(name: str, ready: Ready, planned: Mapping[str, str]) -> str:

@@ -32,7 +32,7 @@ from capsule_runtime.granting import (
 from capsule_runtime.host.capsule import Capsule, bare_capsule, load_capsule
 from capsule_runtime.host.clock import new_id
 from capsule_runtime.host.state import default_state
-from capsule_runtime.manifest import MEMORY_BYTES_AT_LEAST
+from capsule_runtime.manifest import MEMORY_BYTES_AT_LEAST, PROCESSES_AT_LEAST
 from capsule_runtime.messages import Message, TextPart
 from capsule_runtime.probing import Installed, check_version
 from capsule_runtime.workdirs import find_mode, find_workdir, refuse_exposing
@@ -259,7 +259,7 @@ def _lowered(limits: dict[str, float], request: RunRequest) -> dict[str, float]:
     wishes = {
         "wall_seconds": (request.wall_seconds, 0),
         "memory_bytes": (request.memory_bytes, MEMORY_BYTES_AT_LEAST),
-        "processes": (request.processes, 1),
+        "processes": (request.processes, PROCESSES_AT_LEAST),
     }
     for name, (wish, least) in wishes.items():
         if wish is not None and wish < least:

@@ -200,7 +200,7 @@ async def test_a_wish_that_no_harness_could_start_with(tmp_path: Path) -> None:
 
     for wish in (
         request_for(capsule, memory_bytes=1),
-        request_for(capsule, processes=0),
+        request_for(capsule, processes=1),
     ):
         with pytest.raises(UsageError, match="must be at least") as refused:
             check_request(wish)

@@ -10,6 +10,7 @@ import pytest
 from capsule_runtime import UsageError
 from capsule_runtime.host.namespaces import find_namespaces
 from capsule_runtime.host.scoping import find_scopes
+from capsule_runtime.plan import known_context, plan_run
 from capsule_runtime.runs import open_runs
 from capsule_runtime.supervisor import Supervisor, open_supervisor
 from support.harness import agent_capsule
@@ -72,6 +73,29 @@ async def test_another_work_directory_is_refused_before_anything_is_created(
     assert f"--workdir {one}" in refused.value.hint
     assert runs == 2
     assert len(list((state / "runs").iterdir())) == 2
+
+
+async def test_the_plan_of_a_run_in_a_context_is_that_of_the_run(
+    state: Path, capsule: Path, folders: tuple[Path, Path]
+) -> None:
+    need("sealed", "scoped")
+    one, other = folders
+    async with open_supervisor(state) as supervisor:
+        await run_in(supervisor, capsule, one, "scoped")
+    asked = request_for(capsule, workdir=one, context="talk", containment=None)
+    elsewhere = request_for(capsule, workdir=other, context="talk", containment=None)
+
+    context = await known_context(asked, state)
+    planned = plan_run(asked, state, context=context)
+    with pytest.raises(UsageError) as refused:
+        plan_run(elsewhere, state, context=context)
+    async with open_supervisor(state) as supervisor:
+        got = await run_in(supervisor, capsule, one, None)
+
+    assert planned.containment == got == "scoped"
+    assert plan_run(asked, state).containment == "sealed"
+    assert refused.value.code == "E-USE-014"
+    assert await known_context(request_for(capsule, context="new"), state) is None
 
 
 async def test_a_link_to_the_work_directory_is_the_same_one(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -23,7 +23,11 @@ from capsule_runtime.cli.output import write_json, write_stdout
 from capsule_runtime.cli.result import find_result_path, refusals_kept
 from capsule_runtime.cli.run_request import Given, check, request_of, without_capsule
 from capsule_runtime.cli.running import Wishes, run_here
-from capsule_runtime.plan import plan_run
+from capsule_runtime.manifest import PROCESSES_AT_LEAST
+
+if TYPE_CHECKING:
+    from capsule_runtime.plan import Plan
+    from capsule_runtime.request import RunRequest
 
 
 class _RunCommand(click.Command):
@@ -82,7 +86,7 @@ class _RunCommand(click.Command):
 )
 @click.option(
     "--processes",
-    type=Amount(min=1),
+    type=Amount(min=PROCESSES_AT_LEAST),
     metavar="N",
     help="Let it have no more processes and threads.",
 )
@@ -176,7 +180,7 @@ def run_command(ctx: click.Context, /, **options: Any) -> int:
     given = without_capsule(Given(**options))
     check(ctx, given)
     if given.explain:
-        plan = plan_run(request_of(given, ctx.meta["harness_words"]))
+        plan = _plan_for(request_of(given, ctx.meta["harness_words"]))
         write_json(plan) if given.as_json else write_stdout(outline(plan))
         return 0
     result = find_result_path(given.result) if given.result else None
@@ -189,3 +193,13 @@ def run_command(ctx: click.Context, /, **options: Any) -> int:
     log = LogWishes(given.log_level, given.log_format) if given.log_level else None
     wishes = Wishes(given.format, given.wait, result, log)
     return leave_running(request, wishes) if given.detach else run_here(request, wishes)
+
+
+def _plan_for(request: RunRequest) -> Plan:
+    from capsule_runtime.plan import known_context, plan_run  # most runs are not explained
+
+    if request.context is None:
+        return plan_run(request)
+    import anyio
+
+    return plan_run(request, context=anyio.run(known_context, request))
