@@ -48,7 +48,8 @@ _BETAS = frozenset(
         "effort", "structured-outputs", "tool-examples", "advanced-tool-use",
         "token-efficient-tools", "token-counting", "output-128k", "adaptive-thinking",
         "redact-thinking", "pdfs", "task-budgets", "web-search", "fast-mode", "advisor-tool",
-        "compact", "mcp-client", "files-api", "code-execution", "web-fetch", "skills",
+        "thinking-token-count", "thinking-display-updates", "per-turn-control",
+        "mid-conversation-tool-changes", "compact", "mcp-client", "files-api", "code-execution", "web-fetch", "skills",
         "tool-search-tool", "model-context-window-exceeded",
     }
 )  # fmt: skip

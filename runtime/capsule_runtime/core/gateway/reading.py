@@ -101,7 +101,7 @@ def _most_bytes(body: JsonObject) -> int:
     if text.isascii() and "\\u" not in text:
         return len(text)
     values: dict[str, Any] = {key: member.value for key, member in body.members.items()}
-    plain = json.dumps(values, ensure_ascii=False)
+    plain = json.dumps(values, ensure_ascii=False, separators=(",", ":"))
     composed = unicodedata.normalize("NFKC", plain).encode("utf-8", "surrogatepass")
     return max(len(text.encode("utf-8")), len(composed))
 
