@@ -39,7 +39,7 @@ _STATUS: dict[Cause, int] = {
     "ceiling": 400,
     "unbounded": 400,
     "unpriced": 400,
-    "model-not-allowed": 403,
+    "model-not-allowed": 404,
     "malformed": 400,
     "too-large": 413,
     "rate-limited": 429,
@@ -48,9 +48,9 @@ _STATUS: dict[Cause, int] = {
 }
 _MESSAGES_TYPE: dict[Cause, str] = {
     "ceiling": "billing_error",
-    "unbounded": "invalid_request_error",
-    "unpriced": "invalid_request_error",
-    "model-not-allowed": "permission_error",
+    "unbounded": "billing_error",
+    "unpriced": "billing_error",
+    "model-not-allowed": "not_found_error",
     "malformed": "invalid_request_error",
     "too-large": "request_too_large",
     "rate-limited": "rate_limit_error",
