@@ -158,6 +158,14 @@ def test_a_model_is_renamed_where_the_body_names_it() -> None:
     assert edited(read(Api.GENERATE, generate), RenameModel("b")).decode() == generate
 
 
+KNOWN = {
+    key.replace("_", "").casefold()
+    for key in (
+        "model messages input contents tools functions system stream stream_options max_tokens"
+        " max_completion_tokens max_output_tokens generation_config system_instruction thinking"
+        " context_management n cached_content tool_config cache_control"
+    ).split()
+}
 REST = st.dictionaries(
     st.text().filter(lambda key: key.replace("_", "").casefold() not in KNOWN),
     st.recursive(
@@ -168,14 +176,6 @@ REST = st.dictionaries(
     ),
     max_size=5,
 )  # fmt: skip
-KNOWN = {
-    key.replace("_", "").casefold()
-    for key in (
-        "model messages input contents tools functions system stream stream_options max_tokens"
-        " max_completion_tokens max_output_tokens generation_config system_instruction thinking"
-        " context_management n cached_content tool_config cache_control"
-    ).split()
-}
 
 
 @given(

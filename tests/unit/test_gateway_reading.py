@@ -262,66 +262,66 @@ def test_what_has_no_bound_is_found_by_its_name(api: Api, more: Json, name: str)
     assert [feature.name for feature in asked(api, **more).features] == [name]
 
 
-@pytest.mark.parametrize(
-    ("api", "more"),
-    [
-        (
-            Api.MESSAGES,
-            {
-                "system": [{"type": "text", "text": "x", "cache_control": {"type": "ephemeral"}}],
-                "tools": [
-                    {"name": "f", "input_schema": {}},
-                    {"type": "bash_20250124", "name": "bash"},
-                ],
-                "thinking": {"type": "adaptive", "display": "updates"},
-                "context_management": {"edits": [{"type": "clear_thinking_20251015"}]},
-                "service_tier": "auto",
-                "container": None,
-                "metadata": {"user_id": "u"},
-                "output_config": {"effort": "medium"},
-            },
-        ),
-        (
-            Api.CHAT,
-            {
-                "n": 1,
-                "service_tier": "default",
-                "tools": [{"type": "function", "function": {"name": "f"}}],
-                "modalities": ["text"],
-                "prediction": None,
-                "reasoning_effort": "low",
-            },
-        ),
-        (
-            Api.RESPONSES,
-            {
-                "store": False,
-                "background": False,
-                "previous_response_id": None,
-                "tools": [
-                    {"type": "function", "name": "f"},
-                    {"type": "shell", "environment": {"type": "local"}},
-                    {"type": "namespace", "name": "n", "tools": [{"type": "function"}]},
-                ],
-                "include": ["reasoning.encrypted_content"],
-                "input": [
-                    {"role": "user", "content": "hi"},
-                    {"type": "reasoning", "id": "rs_1", "encrypted_content": "abcd"},
-                    {"type": "function_call", "call_id": "c", "name": "f", "arguments": "{}"},
-                    {"type": "function_call_output", "call_id": "c", "output": "1"},
-                ],
-            },
-        ),
-        (
-            Api.GENERATE,
-            {
-                "system_instruction": {"parts": [{"text": "x"}]},
-                "tools": [{"function_declarations": [{"name": "f"}]}],
-                "generationConfig": {"candidateCount": 1, "thinkingConfig": {"thinkingBudget": -1}},
-            },
-        ),
-    ],
-)
+ORDINARY: list[tuple[Api, Json]] = [
+    (
+        Api.MESSAGES,
+        {
+            "system": [{"type": "text", "text": "x", "cache_control": {"type": "ephemeral"}}],
+            "tools": [
+                {"name": "f", "input_schema": {}},
+                {"type": "bash_20250124", "name": "bash"},
+            ],
+            "thinking": {"type": "adaptive", "display": "updates"},
+            "context_management": {"edits": [{"type": "clear_thinking_20251015"}]},
+            "service_tier": "auto",
+            "container": None,
+            "metadata": {"user_id": "u"},
+            "output_config": {"effort": "medium"},
+        },
+    ),
+    (
+        Api.CHAT,
+        {
+            "n": 1,
+            "service_tier": "default",
+            "tools": [{"type": "function", "function": {"name": "f"}}],
+            "modalities": ["text"],
+            "prediction": None,
+            "reasoning_effort": "low",
+        },
+    ),
+    (
+        Api.RESPONSES,
+        {
+            "store": False,
+            "background": False,
+            "previous_response_id": None,
+            "tools": [
+                {"type": "function", "name": "f"},
+                {"type": "shell", "environment": {"type": "local"}},
+                {"type": "namespace", "name": "n", "tools": [{"type": "function"}]},
+            ],
+            "include": ["reasoning.encrypted_content"],
+            "input": [
+                {"role": "user", "content": "hi"},
+                {"type": "reasoning", "id": "rs_1", "encrypted_content": "abcd"},
+                {"type": "function_call", "call_id": "c", "name": "f", "arguments": "{}"},
+                {"type": "function_call_output", "call_id": "c", "output": "1"},
+            ],
+        },
+    ),
+    (
+        Api.GENERATE,
+        {
+            "system_instruction": {"parts": [{"text": "x"}]},
+            "tools": [{"function_declarations": [{"name": "f"}]}],
+            "generationConfig": {"candidateCount": 1, "thinkingConfig": {"thinkingBudget": -1}},
+        },
+    ),
+]
+
+
+@pytest.mark.parametrize(("api", "more"), ORDINARY)
 def test_an_ordinary_request_has_no_feature_without_a_bound(api: Api, more: Json) -> None:
     assert asked(api, **more).features == ()
 

@@ -145,7 +145,9 @@ def cost_at_most(
     """Return the most that so many tokens cost, in micro-dollars, rounded up."""
     if (missing := _missing(price, asked)) is not None:
         return Unpriced(missing)
-    ways_in = (price.input, price.cache_read, price.cache_write, price.cache_write_1h)
+    # Whoever caches unasked does so for the usual few minutes.
+    for_hour = price.cache_write_1h if asked.caches_for == "hour" else None
+    ways_in = (price.input, price.cache_read, price.cache_write, for_hour)
     dearest_in = max(_dearest(rate, input_tokens) for rate in ways_in if rate is not None)
     dearest_out = _dearest(price.output, input_tokens) if price.output else 0
     product = input_tokens * dearest_in + output_tokens * dearest_out

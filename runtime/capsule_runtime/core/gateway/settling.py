@@ -14,10 +14,12 @@ from __future__ import annotations
 from typing import Literal
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from capsule_runtime.core.calls import CallUsage
 from capsule_runtime.core.gateway.answers import reader_of
 from capsule_runtime.core.gateway.apis import Api
+from capsule_runtime.core.gateway.asked import Lifetime
 from capsule_runtime.core.gateway.bounds import Worst
 from capsule_runtime.core.gateway.sse import MOST_BYTES, Event, EventReader
 from capsule_runtime.core.money import FREE, UNKNOWN, Cost
@@ -131,11 +133,19 @@ class Meter:
         return "ok" if answer.usage is not None else "no-usage"
 
 
-def charge_of(told: Told, price: Price | None, reserved: Worst) -> Charge:
-    """Return what a call is charged with that told so much and was *reserved* for so."""
+def charge_of(
+    told: Told, price: Price | None, reserved: Worst, caches_for: Lifetime = "hour"
+) -> Charge:
+    """Return what a call is charged with that told so much and was *reserved* for so.
+
+    *caches_for* is the longest lifetime in the cache that it asked for: where the answer does not
+    tell writes apart, that does.
+    """
     if told.was_refused:
         return Charge(0, 0, is_estimate=False, cost=FREE)
     usage = told.usage
+    if usage is not None and usage.hides_hour and caches_for != "hour":
+        usage = replace(usage, cache_write_1h_tokens=0)
     cost = UNKNOWN if usage is None else cost_of_call(price, usage)
     tokens = 0 if usage is None else usage.tokens or 0
     is_priced = not cost.incomplete and told.tier in _USUAL_TIERS
