@@ -16,6 +16,7 @@ from capsule_runtime.core.gateway.apis import Api
 from capsule_runtime.core.gateway.asked import Asked, Feature, Lifetime
 from capsule_runtime.core.gateway.bounds import (
     FLOOR,
+    Model,
     Unbounded,
     Uncapped,
     Uncounted,
@@ -40,6 +41,7 @@ PRICE = Price(
     cache_write=Rate(3_750_000),
     cache_write_1h=Rate(6_000_000),
 )
+MODEL = Model(PRICE)
 CALL = Asked(Api.MESSAGES, "large", caps=(("max_tokens", 8_000),), text_bytes=1_000)
 
 
@@ -50,11 +52,11 @@ def messages_route() -> Route:
 
 
 def test_a_plain_call_is_priced_at_the_dearest_that_its_tokens_can_be() -> None:
-    worst = worst_case(CALL, PRICE)
+    worst = worst_case(CALL, MODEL)
 
     # 1 000 bytes and 2 048 tokens for the words around; all of it may be written to the cache.
     assert worst == Worst(3_048, 8_000, 3_048 * 15 // 4 + 8_000 * 15)
-    hour = worst_case(replace(CALL, caches_for="hour"), PRICE)
+    hour = worst_case(replace(CALL, caches_for="hour"), MODEL)
     assert hour == Worst(3_048, 8_000, 3_048 * 6 + 8_000 * 15)
 
 
@@ -62,8 +64,8 @@ def test_a_feature_without_a_bound_is_refused_unless_it_is_allowed_by_name() -> 
     feature = Feature("server tool", "tools web_search")
     call = replace(CALL, features=(feature,))
 
-    assert worst_case(call, PRICE) == Unbounded(feature)
-    assert isinstance(worst_case(call, PRICE, allowed=frozenset({"tools web_search"})), Worst)
+    assert worst_case(call, MODEL) == Unbounded(feature)
+    assert isinstance(worst_case(call, MODEL, allowed=frozenset({"tools web_search"})), Worst)
 
 
 @pytest.mark.parametrize(
@@ -79,14 +81,14 @@ def test_a_feature_without_a_bound_is_refused_unless_it_is_allowed_by_name() -> 
 def test_what_has_no_price_is_never_free(
     price: Price | None, lifetime: Lifetime, part: str
 ) -> None:
-    assert worst_case(replace(CALL, caches_for=lifetime), price) == Unpriced(part)
+    assert worst_case(replace(CALL, caches_for=lifetime), Model(price)) == Unpriced(part)
 
 
 def test_a_call_without_a_cap_has_no_bound_unless_the_model_has() -> None:
     call = replace(CALL, caps=())
 
-    assert worst_case(call, PRICE) == Uncapped()
-    found = worst_case(call, PRICE, model_cap=500)
+    assert worst_case(call, MODEL) == Uncapped()
+    found = worst_case(call, Model(PRICE, cap=500))
     assert isinstance(found, Worst)
     assert found.output_tokens == 500
 
@@ -94,8 +96,8 @@ def test_a_call_without_a_cap_has_no_bound_unless_the_model_has() -> None:
 def test_a_document_is_counted_by_its_provider_alone() -> None:
     call = replace(CALL, media=(Media("document", 10_000),))
 
-    assert isinstance(worst_case(call, PRICE), Uncounted)
-    found = worst_case(call, PRICE, counted=1_000)
+    assert isinstance(worst_case(call, MODEL), Uncounted)
+    found = worst_case(call, MODEL, counted=1_000)
     assert isinstance(found, Worst)
     assert found.input_tokens == 1_084
 
@@ -110,6 +112,7 @@ def test_every_choice_and_a_budget_above_the_cap_count() -> None:
     assert most_output(replace(CALL, thinking_budget=500), 1_000) == 1_000
     assert most_output(replace(CALL, thinking_budget=2_000), 1_000) == 3_000
     assert most_output(CALL, 1) == 64
+    assert most_output(CALL, 1_000, beside_cap=300) == 1_300
 
 
 def test_thoughts_that_are_encrypted_count_twice() -> None:
@@ -226,7 +229,7 @@ def test_the_highest_cap_that_fits_is_found(
     price: Price, tokens: int, own: int, room: int, budget: int | None
 ) -> None:
     call = replace(CALL, caps=(("max_tokens", own),), thinking_budget=budget)
-    cap = fitting_cap(call, price, tokens, room)
+    cap = fitting_cap(call, Model(price), tokens, room)
 
     def cost(cap: int) -> int:
         found = cost_at_most(price, call, tokens, most_output(call, cap))
@@ -255,6 +258,6 @@ def test_an_ordinary_first_call_of_a_large_harness_fits_a_dollar() -> None:
     tokens = most_input(call)
     assert isinstance(tokens, int)
 
-    cap = fitting_cap(call, price, tokens, 1_000_000)
+    cap = fitting_cap(call, Model(price), tokens, 1_000_000)
     assert cap is not None
     assert cap > FLOOR

@@ -111,6 +111,29 @@ REFUSED: list[tuple[Api, Json, str]] = [
         "context_management compact_20260112",
     ),
     (Api.MESSAGES, {"context_management": {"other": 1}}, "context_management.other"),
+    (
+        Api.MESSAGES,
+        {"messages": says({"type": "tool_reference", "tool_name": "f"})},
+        "messages tool_reference f",
+    ),
+    (
+        Api.MESSAGES,
+        {
+            "messages": says(
+                {
+                    "type": "tool_addition",
+                    "tool": {
+                        "type": "tool_definition",
+                        "definition": {"type": "web_search_20250305"},
+                    },
+                }
+            )
+        },
+        "messages web_search_20250305",
+    ),
+    (Api.CHAT, {"enable_thinking": True}, "enable_thinking"),
+    (Api.CHAT, {"thinking_budget": 9}, "thinking_budget"),
+    (Api.CHAT, {"thinking": {"type": "enabled"}}, "thinking"),
     (Api.CHAT, {"n": 2}, "n 2"),
     (Api.CHAT, {"service_tier": "flex"}, "service_tier"),
     (Api.CHAT, {"service_tier": "priority"}, "service_tier"),
@@ -397,6 +420,18 @@ def test_media_in_the_body_are_told_apart_from_its_text() -> None:
     ]
     assert (found.media[0].width, found.media[0].height) == (640, 480)
     assert found.text_bytes < 300
+
+
+def test_a_tool_that_is_referred_to_counts_once_more_each_time() -> None:
+    tool = {"name": "f", "input_schema": {"x": "y" * 1_000}, "defer_loading": True}
+    reference = {"type": "tool_reference", "tool_name": "f"}
+    added = {"type": "tool_addition", "tool": {"type": "tool_reference", "name": "f"}}
+    plain = asked(Api.MESSAGES, tools=[tool], messages=says())
+    result = {"type": "tool_result", "content": [reference, reference]}
+    found = asked(Api.MESSAGES, tools=[tool], messages=says(result, added))
+
+    assert found.features == ()
+    assert found.text_bytes >= plain.text_bytes + 3 * 2 * 1_000
 
 
 def test_what_a_tokenizer_may_make_longer_is_counted_so() -> None:

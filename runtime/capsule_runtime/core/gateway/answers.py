@@ -237,7 +237,8 @@ class GenerateReader:
         # A prompt that was blocked has no candidates at all.
         stopped = any(one.finish_reason for one in piece.candidates or ())
         answer.has_ended |= stopped or piece.prompt_feedback is not None
-        answer.is_final = answer.has_ended and answer.usage is not None
+        # What an earlier chunk told is not all.
+        answer.is_final |= answer.has_ended and piece.usage_metadata is not None
 
 
 def reader_of(api: Api, model: str) -> AnswerReader:

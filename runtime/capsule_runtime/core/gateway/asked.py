@@ -8,6 +8,7 @@ becomes of them. A key whose value is null, or that which it has anyhow, asks fo
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterable, Mapping
 from typing import Any, Literal, TypeVar
 
@@ -31,6 +32,7 @@ FeatureKind = Literal[
     "beta",
     "media",
     "prediction",
+    "thoughts",
     "unknown",
 ]
 Lifetime = Literal["none", "minutes", "hour"]
@@ -101,6 +103,8 @@ class Findings:
         self.features: list[Feature] = []
         self.media: list[Media] = []
         self.opaque_bytes = 0
+        self.repeated_bytes = 0
+        self.tool_bytes: dict[str, int] = {}
         self.pieces = 0
         self.described_tools = 0
 
@@ -122,6 +126,18 @@ class Findings:
     def opaque(self, *texts: str | None) -> None:
         """Note what only the provider can read."""
         self.opaque_bytes += sum(len(text) for text in texts if text)
+
+    def tool(self, name: str, definition: Any) -> None:
+        """Note a tool that may be referred to by its name."""
+        # A provider may write it anew, with blanks; a reader may see no more than twice its text.
+        self.tool_bytes[name] = 2 * len(json.dumps(definition))
+
+    def reference(self, name: str, where: str) -> None:
+        """Note that a tool's definition stands once more where its name does."""
+        if name in self.tool_bytes:
+            self.repeated_bytes += self.tool_bytes[name]
+        else:
+            self.feature("unknown", where, "tool_reference", name)
 
     def keys(
         self,
@@ -176,6 +192,23 @@ def parts_of(value: Any, form: type[list[T]], what: str) -> list[T]:
     if value is None or isinstance(value, str):
         return []
     return converted(value, form, what)
+
+
+class _Control(Struct):
+    ttl: Any = None
+
+
+def lifetime_of(found: Findings) -> Lifetime:
+    """Return for how long the request caches at most; what it says unclearly is an hour.
+
+    Raises:
+        Unreadable: it says so in no form that there is.
+    """
+    said = [one for one in found.body.caching if one is not None]
+    controls = [converted(one, _Control, "cache_control") for one in said]
+    if not controls:
+        return "none"
+    return "minutes" if all(one.ttl in (None, "5m") for one in controls) else "hour"
 
 
 def flag(found: Findings, key: str) -> bool:

@@ -2,7 +2,8 @@
 
 Functions and custom tools pass, since the client runs them. Features that are named: more than one
 answer, what searches by itself (also by the name of a model), audio, predictions (what is not taken
-of one is paid beside the answer), service tiers, files, and what routers add: other models, plugins.
+of one is paid beside the answer), service tiers, files, and what routers add: other models, plugins. And thoughts that some providers
+let stand beside the cap, in words of their own.
 """
 
 from __future__ import annotations
@@ -21,6 +22,7 @@ from capsule_runtime.core.gateway.asked import (
     converted,
     counts,
     flag,
+    lifetime_of,
     model_name,
     parts_of,
 )
@@ -35,9 +37,8 @@ HARMLESS = frozenset(
         "logit_bias", "logprobs", "top_logprobs", "user", "seed", "tools", "tool_choice",
         "parallel_tool_calls", "functions", "function_call", "response_format",
         "reasoning_effort", "verbosity", "metadata", "store", "safety_identifier",
-        "prompt_cache_key", "prompt_cache_retention", "n", "thinking", "enable_thinking",
+        "prompt_cache_key", "prompt_cache_retention", "n",
         "chat_template_kwargs", "reasoning", "include_reasoning", "reasoning_format",
-        "thinking_budget",
     }
 )  # fmt: skip
 REFUSED: dict[str, tuple[FeatureKind, tuple[object, ...]]] = {
@@ -48,6 +49,9 @@ REFUSED: dict[str, tuple[FeatureKind, tuple[object, ...]]] = {
     "prediction": ("prediction", ()),
     "service_tier": ("service tier", ("auto", "default", "standard")),
     "background": ("background", (False,)),
+    "thinking": ("thoughts", ({"type": "disabled"},)),
+    "enable_thinking": ("thoughts", (False,)),
+    "thinking_budget": ("thoughts", (0,)),
 }
 ACTING_MODEL = re.compile(r"search|research|:online|^sonar|/sonar|compound|computer-use")
 """In the names of models that do more than to answer, at a price of its own."""
@@ -109,7 +113,7 @@ def read_chat(found: Findings) -> Asked:
         counts(found.values(), CAPS),
         choices=choices,
         wants_usage=bool(options.include_usage),
-        caches_for="hour" if any(found.body.caching) else "none",
+        caches_for=lifetime_of(found),
     )
 
 

@@ -19,10 +19,10 @@ from capsule_runtime.core.gateway.asked import (
     Asked,
     FeatureKind,
     Findings,
-    Lifetime,
     converted,
     counts,
     flag,
+    lifetime_of,
     model_name,
     parts_of,
 )
@@ -49,16 +49,22 @@ _BETAS = frozenset(
         "token-efficient-tools", "token-counting", "output-128k", "adaptive-thinking",
         "redact-thinking", "pdfs", "task-budgets", "web-search", "fast-mode", "advisor-tool",
         "thinking-token-count", "thinking-display-updates", "per-turn-control",
-        "mid-conversation-tool-changes", "compact", "mcp-client", "files-api", "code-execution", "web-fetch", "skills",
+        "mid-conversation-tool-changes", "mid-conversation-system",
+        "mid-conversation-system-clear-at", "inline-tools", "cache-diagnosis",
+        "prompt-caching-evict", "compact", "mcp-client", "files-api", "code-execution", "web-fetch", "skills",
         "tool-search-tool", "model-context-window-exceeded",
     }
 )  # fmt: skip
-"""What only allows what the body then asks for, or changes no price; without their dates."""
+"""What only allows what the body then asks for, or changes no price; without their dates.
+
+A longer prompt at another price, another model in place of one that fails: a beta may cost by itself,
+so one that is not known here is a feature without a bound.
+"""
 _DATE = re.compile(r"-20[0-9]{2}-?[0-9]{2}-?[0-9]{2}$")
 _OWN_TOOLS = re.compile(r"(?:bash|text_editor|memory)_[0-9]{8}")
 _EDITS = re.compile(r"clear_(?:tool_uses|thinking)_[0-9]{8}")
 _EDITING = frozenset({"edits"})
-_PLAIN_PARTS = frozenset({"text", "tool_use", "search_result"})
+_PLAIN_PARTS = frozenset({"text", "tool_use", "search_result", "tool_removal"})
 
 
 class _Part(Struct):
@@ -67,12 +73,20 @@ class _Part(Struct):
     content: Any = None
     signature: str | None = None
     data: str | None = None
+    tool_name: str = ""
+    tool: Any = None
 
 
 class _Source(Struct):
     type: str = ""
     data: str = ""
     content: Any = None
+
+
+class _Added(Struct):
+    type: str = ""
+    name: str = ""
+    definition: Any = None
 
 
 class _Message(Struct):
@@ -82,10 +96,6 @@ class _Message(Struct):
 class _Tool(Struct):
     name: str = ""
     type: str | None = None
-
-
-class _Control(Struct):
-    ttl: Any = None
 
 
 class _Thinking(Struct):
@@ -112,11 +122,12 @@ def read_messages(found: Findings, betas: Iterable[str]) -> Asked:
         if _DATE.sub("", beta) not in _BETAS:
             found.feature("beta", "beta", beta)
     messages = converted(found.value("messages"), list[_Message], "messages")
+    tools = converted(found.value("tools") or [], list[Any], "tools")
+    for tool in tools:
+        _tool(found, tool, "tools")
     for message in messages:
         _parts(found, message.content, "messages")
     _parts(found, found.value("system"), "system")
-    tools = converted(found.value("tools") or [], list[_Tool], "tools")
-    _tools(found, tools)
     _management(found)
     found.pieces += len(messages) + len(tools)
     return Asked(
@@ -125,7 +136,7 @@ def read_messages(found: Findings, betas: Iterable[str]) -> Asked:
         flag(found, "stream"),
         counts(found.values(), ("max_tokens",)),
         _budget(found),
-        caches_for=_lifetime(found),
+        caches_for=lifetime_of(found),
     )
 
 
@@ -139,6 +150,10 @@ def _parts(found: Findings, content: Any, where: str) -> None:
                 _parts(found, part.content, where)
             case "thinking" | "redacted_thinking":
                 found.opaque(part.signature, part.data)
+            case "tool_reference":
+                found.reference(part.tool_name, where)
+            case "tool_addition":
+                _addition(found, converted(part.tool, _Added, where), where)
             case kind if kind in _PLAIN_PARTS:
                 pass
             case kind:
@@ -171,15 +186,25 @@ def _source(found: Findings, part: _Part, where: str) -> None:
             found.feature("unknown", where, f"{part.type}.source", source.type)
 
 
-def _tools(found: Findings, tools: list[_Tool]) -> None:
-    for tool in tools:
-        kind = tool.type or "custom"
-        if kind == "custom":
-            continue
-        if _OWN_TOOLS.fullmatch(kind):
-            found.described_tools += 1
-        else:
-            found.feature("server tool", "tools", kind)
+def _addition(found: Findings, added: _Added, where: str) -> None:
+    """Note a tool that the conversation adds: by what it is, or by its name."""
+    match added.type:
+        case "tool_definition":
+            _tool(found, added.definition, where)
+        case "tool_reference":
+            found.reference(added.name, where)
+        case kind:
+            found.feature("unknown", where, "tool_addition", kind)
+
+
+def _tool(found: Findings, definition: Any, where: str) -> None:
+    tool = converted(definition, _Tool, where)
+    kind = tool.type or "custom"
+    found.tool(tool.name, definition)
+    if _OWN_TOOLS.fullmatch(kind):
+        found.described_tools += 1
+    elif kind != "custom":
+        found.feature("server tool", where, kind)
 
 
 def _management(found: Findings) -> None:
@@ -200,12 +225,3 @@ def _budget(found: Findings) -> int | None:
     thinking = converted(given, _Thinking, "thinking")
     values = {"budget_tokens": thinking.budget_tokens}
     return next((count for _, count in counts(values, values)), None)
-
-
-def _lifetime(found: Findings) -> Lifetime:
-    """Return for how long the request caches at most; what it says unclearly is an hour."""
-    said = [one for one in found.body.caching if one is not None]
-    controls = [converted(one, _Control, "cache_control") for one in said]
-    if not controls:
-        return "none"
-    return "minutes" if all(one.ttl in {None, "5m"} for one in controls) else "hour"

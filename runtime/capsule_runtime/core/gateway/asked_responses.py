@@ -19,6 +19,7 @@ from capsule_runtime.core.gateway.asked import (
     converted,
     counts,
     flag,
+    lifetime_of,
     model_name,
     parts_of,
 )
@@ -101,7 +102,7 @@ def read_responses(found: Findings) -> Asked:
         model,
         flag(found, "stream"),
         counts(found.values(), CAPS),
-        caches_for="hour" if any(found.body.caching) else "none",
+        caches_for=lifetime_of(found),
     )
 
 

@@ -22,7 +22,8 @@ estimate that "may differ by a small amount": 2 % and 64 tokens are added.
 Messages' `max_tokens` (but for a budget for thoughts that is larger: then both count), Chat's
 `max_completion_tokens`, Responses' `max_output_tokens`, and `maxOutputTokens`, of which the manual
 says otherwise, and which has been measured to be the ceiling of both together
-(googleapis/python-genai#2062). What is less than 64 was seen to be exceeded by half as much: so 64
+(googleapis/python-genai#2062). Other providers of Chat let thoughts stand beside its cap: for them a
+`Model` says how many. What is less than 64 was seen to be exceeded by half as much: so 64
 count at least.
 
 **Price.** The dearest rate that a token can have: fresh, or written to the cache for as long as
@@ -47,6 +48,17 @@ _LEAST_OUTPUT = 64
 FLOOR = 4_096
 """The output cap below which a call is refused rather than cut short."""
 _ABOVE_THOUGHTS = 1_024
+
+
+class Model(Struct, frozen=True):
+    """What is known of a model: its price, and its own output *cap*.
+
+    *beside_cap* is the most that it thinks beside the cap of a request, where its provider lets it.
+    """
+
+    price: Price | None = None
+    cap: int | None = None
+    beside_cap: int = 0
 
 
 class Unbounded(Struct, frozen=True):
@@ -102,40 +114,40 @@ def most_input(asked: Asked, counted: int | None = None) -> int | Uncounted:
     return told if isinstance(own, Uncounted) else min(own, told)
 
 
-def most_output(asked: Asked, cap: int | None) -> int:
+def most_output(asked: Asked, cap: int, beside_cap: int = 0) -> int:
     """Return the most tokens of the output, thoughts and all choices, under *cap*."""
-    each = max(_LEAST_OUTPUT, MOST_CAP if cap is None else cap)
+    each = max(_LEAST_OUTPUT, cap) + beside_cap
     budget = asked.thinking_budget or 0
-    if asked.api is Api.MESSAGES and budget >= each:
+    if asked.api is Api.MESSAGES and budget >= cap:
         each += budget
     return each * asked.choices
 
 
 def worst_case(
     asked: Asked,
-    price: Price | None,
+    model: Model,
     *,
     counted: int | None = None,
-    model_cap: int | None = None,
     allowed: frozenset[str] = frozenset(),
 ) -> Verdict:
     """Return what the call takes at most, or what keeps anybody from telling.
 
-    *counted* is what the provider's counter says of the input. *model_cap* is the most that the
-    model writes; it counts where the request has no cap, or a higher one.
+    *counted* is what the provider's counter says of the input. The model's own cap counts where
+    the request has none, or a higher one. Features that are *allowed*, by name, are the caller's
+    to answer for.
     """
     if (unbounded := first_unbounded(asked, allowed)) is not None:
         return unbounded
-    if price is None:
+    if model.price is None:
         return Unpriced(f"model {asked.model}")
     tokens = most_input(asked, counted)
     if isinstance(tokens, Uncounted):
         return tokens
-    caps = [cap for cap in (asked.output_cap, model_cap) if cap is not None]
+    caps = [cap for cap in (asked.output_cap, model.cap) if cap is not None]
     if not caps:
         return Uncapped()
-    output = most_output(asked, min(caps))
-    microusd = cost_at_most(price, asked, tokens, output)
+    output = most_output(asked, min(caps), model.beside_cap)
+    microusd = cost_at_most(model.price, asked, tokens, output)
     return microusd if isinstance(microusd, Unpriced) else Worst(tokens, output, microusd)
 
 
@@ -160,28 +172,31 @@ def floor_of(asked: Asked) -> int:
     return FLOOR if budget is None else max(FLOOR, budget + _ABOVE_THOUGHTS)
 
 
-def fitting_cap(asked: Asked, price: Price, input_tokens: int, room_microusd: int) -> int | None:
+def fitting_cap(asked: Asked, model: Model, input_tokens: int, room_microusd: int) -> int | None:
     """Return the highest output cap with which the call costs no more than *room_microusd*.
 
-    It is never above the request's own, and never below `floor_of` but where the request's own is.
+    It is never above the request's own, or the model's, and never below `floor_of` but where the request's own is.
     None if there is no such cap.
     """
-    own = asked.output_cap
-    high = MOST_CAP if own is None else own
+    caps = [cap for cap in (asked.output_cap, model.cap) if cap is not None]
+    high = min(caps, default=MOST_CAP)
     low = min(floor_of(asked), high)
-    if not _fits(asked, price, input_tokens, low, room_microusd):
+    if not _fits(asked, model, input_tokens, low, room_microusd):
         return None
     while low < high:
         middle = (low + high + 1) // 2
-        if _fits(asked, price, input_tokens, middle, room_microusd):
+        if _fits(asked, model, input_tokens, middle, room_microusd):
             low = middle
         else:
             high = middle - 1
     return low
 
 
-def _fits(asked: Asked, price: Price, input_tokens: int, cap: int, room: int) -> bool:
-    cost = cost_at_most(price, asked, input_tokens, most_output(asked, cap))
+def _fits(asked: Asked, model: Model, input_tokens: int, cap: int, room: int) -> bool:
+    if model.price is None:
+        return False
+    output = most_output(asked, cap, model.beside_cap)
+    cost = cost_at_most(model.price, asked, input_tokens, output)
     return not isinstance(cost, Unpriced) and cost <= room
 
 
@@ -201,7 +216,7 @@ def _missing(price: Price, asked: Asked) -> str | None:
         return "input"
     if price.output is None:
         return "output"
-    if asked.caches_for != "none" and asked.api is Api.MESSAGES:
+    if asked.caches_for != "none":
         if price.cache_write is None:
             return "writing to the cache"
         if asked.caches_for == "hour" and price.cache_write_1h is None:

@@ -84,7 +84,7 @@ def _weighed(asked: Asked, findings: Findings) -> Asked:
         asked,
         features=tuple(findings.features),
         media=tuple(findings.media),
-        text_bytes=max(0, _most_bytes(findings.body) - media),
+        text_bytes=max(0, _most_bytes(findings.body) - media) + findings.repeated_bytes,
         opaque_bytes=findings.opaque_bytes,
         pieces=findings.pieces,
         described_tools=findings.described_tools,

@@ -1,5 +1,7 @@
 """What a call used, read from its answer while that passes by.
 
+An answer is plain: whoever asks for it asks for none that is compressed.
+
 The bytes of the answer go on as they come; only the chunk with the usage that the gateway asked for
 itself is left out, with all of its event and nothing else. While that is to be left out, an event is
 held until it is complete, or too long to be it.
@@ -118,7 +120,7 @@ class Meter:
 
     def _told(self, is_cut: bool) -> Told:
         answer = self._reader.answer
-        is_refusal = self._status >= 400
+        is_refusal = self._status >= 300
         status = self._outcome(is_cut, is_refusal)
         was_free = _is_free(self._status) and answer.usage is None
         is_final = answer.is_final and answer.usage is not None
@@ -159,4 +161,9 @@ def charge_of(
 
 def _is_free(status: int) -> bool:
     """Whether a provider that answers with *status* charges nothing."""
-    return status in _REFUSED or (400 <= status < 500 and status not in _MAYBE_SERVED)
+    # What redirects called no model, and nobody follows it.
+    return (
+        status in _REFUSED
+        or 300 <= status < 400
+        or (400 <= status < 500 and status not in _MAYBE_SERVED)
+    )
