@@ -115,6 +115,32 @@ def test_every_choice_and_a_budget_above_the_cap_count() -> None:
     assert most_output(CALL, 1_000, beside_cap=300) == 1_300
 
 
+@pytest.mark.parametrize(
+    ("more", "tokens"),
+    [
+        (replace(CALL, marks=100), 100),
+        (replace(CALL, pieces=10), 320),
+        (replace(CALL, described_tools=2), 2_048),
+        (replace(CALL, media=(Media("image", 9),)), 6_000),
+    ],
+)
+def test_what_a_provider_writes_around_all_counts(more: Asked, tokens: int) -> None:
+    assert most_input(more) == 1_000 + 2_048 + tokens
+
+
+def test_a_part_of_a_microdollar_counts_as_one() -> None:
+    price = Price(Rate(1), Rate(0))
+
+    assert cost_at_most(price, CALL, 1, 0) == 1
+
+
+def test_a_tier_counts_from_its_first_token() -> None:
+    price = Price(Rate(1_000_000, (Tier(100, 2_000_000),)), Rate(0))
+
+    assert cost_at_most(price, CALL, 100, 0) == 100
+    assert cost_at_most(price, CALL, 101, 0) == 202
+
+
 def test_thoughts_that_are_encrypted_count_twice() -> None:
     more = most_input(replace(CALL, text_bytes=2_000, opaque_bytes=1_000))
 

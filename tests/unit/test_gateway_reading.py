@@ -434,6 +434,18 @@ def test_a_tool_that_is_referred_to_counts_once_more_each_time() -> None:
     assert found.text_bytes >= plain.text_bytes + 3 * 2 * 1_000
 
 
+def test_what_only_the_provider_can_read_is_told_apart() -> None:
+    thoughts = says({"type": "thinking", "thinking": "x", "signature": "a" * 100})
+    hidden = says({"type": "redacted_thinking", "data": "a" * 100})
+    items = [{"type": "reasoning", "encrypted_content": "a" * 100}]
+    parts = contents({"text": "x", "thoughtSignature": "a" * 100})
+
+    assert asked(Api.MESSAGES, messages=thoughts).opaque_bytes == 100
+    assert asked(Api.MESSAGES, messages=hidden).opaque_bytes == 100
+    assert asked(Api.RESPONSES, input=items).opaque_bytes == 100
+    assert asked(Api.GENERATE, contents=parts).opaque_bytes == 100
+
+
 def test_what_a_tokenizer_may_make_longer_is_counted_so() -> None:
     ligature = "\ufdfa"  # three bytes, and 33 after NFKC
     found = asked(Api.CHAT, messages=[{"role": "user", "content": ligature * 100}])
@@ -524,8 +536,9 @@ def test_whatever_the_bytes_are_there_is_an_answer(api: Api, body: bytes) -> Non
     assert isinstance(read_request(route_of(api), body), Request | Malformed)
 
 
-def test_a_body_that_is_nested_without_end_is_malformed() -> None:
-    deep = b'{"content":[' * 400 + b"]}" * 400
+@pytest.mark.parametrize("depth", range(10, 1_000, 45))
+def test_a_body_that_is_nested_without_end_is_no_exception(depth: int) -> None:
+    deep = b'{"type":"tool_result","content":[' * depth + b'"\\u00e9"' + b"]}" * depth
     body = b'{"model":"m","max_tokens":1,"messages":[' + deep + b"]}"
 
     assert isinstance(read_request(route_of(Api.MESSAGES), body), Request | Malformed)

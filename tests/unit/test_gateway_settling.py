@@ -10,13 +10,13 @@ import pytest
 from genai_prices import extract_usage
 from hypothesis import given
 from hypothesis import strategies as st
-from msgspec.structs import asdict
+from msgspec.structs import asdict, replace
 
-from capsule_runtime.core.calls import CallUsage
+from capsule_runtime.core.calls import CallUsage, call_of
 from capsule_runtime.core.gateway import settling
 from capsule_runtime.core.gateway.apis import Api
 from capsule_runtime.core.gateway.bounds import Worst
-from capsule_runtime.core.gateway.settling import Charge, Meter, Told, charge_of
+from capsule_runtime.core.gateway.settling import Charge, Meter, Told, charge_of, report_of
 from capsule_runtime.core.money import FREE, Cost
 from capsule_runtime.core.prices import Price, Rate
 from support.mock_llm.anthropic import Anthropic
@@ -185,6 +185,35 @@ def test_what_a_provider_refuses_is_free(api: Api, status: int, is_free: bool) -
     found = told(api, document, is_stream=False, status=status)
 
     assert (found.status, found.was_refused) == ("error", is_free)
+
+
+def test_a_refusal_that_tells_usage_is_not_free() -> None:
+    document = json.dumps({"error": {}, "usage": {"prompt_tokens": 9}}).encode()
+
+    assert not told(Api.CHAT, document, is_stream=False, status=400).was_refused
+
+
+def test_a_redirect_called_no_model() -> None:
+    found = told(Api.CHAT, b"", is_stream=False, status=307)
+
+    assert (found.status, found.was_refused) == ("error", True)
+
+
+def test_usage_so_far_is_not_final() -> None:
+    """Some providers tell it with every chunk."""
+    piece = {"choices": [{"finish_reason": None}], "usage": {"prompt_tokens": 9}}
+    chunk = {"candidates": [{"index": 0}], "usageMetadata": {"promptTokenCount": 9}}
+    last = {"candidates": [{"finishReason": "STOP"}]}
+
+    assert not told(Api.CHAT, f"data: {json.dumps(piece)}\n\n".encode()).is_final
+    chunks = [f"data: {json.dumps(one)}\r\n\r\n".encode() for one in (chunk, last)]
+    assert not told(Api.GENERATE, *chunks).is_final
+
+
+def test_writes_that_only_their_parts_tell_count() -> None:
+    usage = {"input_tokens": 1, "cache_creation": {"ephemeral_5m_input_tokens": 7}}
+
+    assert read_document(Api.MESSAGES, {"type": "message", "usage": usage}).cache_write_tokens == 7
 
 
 @pytest.mark.parametrize("status", [408, 499, 502, 504])
@@ -419,6 +448,12 @@ PRICE = Price(Rate(1_000_000), Rate(2_000_000), Rate(100_000), Rate(1_250_000), 
 WORST = Worst(1_000, 500, 9_999)
 
 
+def test_a_ledger_is_told_what_was_used() -> None:
+    usage = CallUsage(100, 50, 7, 9, 3, 20, model=MODEL)
+
+    assert call_of(report_of(usage, "call-1")) == replace(usage, call_id="call-1")
+
+
 def test_a_whole_call_is_charged_what_it_cost() -> None:
     usage = CallUsage(100, 50, model=MODEL)
 
@@ -448,6 +483,12 @@ def test_all_else_is_charged_what_was_reserved(found: Told, price: Price | None)
     charge = charge_of(found, price, WORST)
 
     assert (charge.microusd, charge.is_estimate) == (9_999, True)
+
+
+def test_what_is_known_to_cost_more_than_was_reserved_counts() -> None:
+    found = Told("cut", CallUsage(50_000, 1, model=MODEL))
+
+    assert charge_of(found, PRICE, WORST).microusd == 50_002
 
 
 def test_the_lifetime_that_was_asked_for_tells_what_an_answer_does_not() -> None:

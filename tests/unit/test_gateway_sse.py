@@ -34,6 +34,10 @@ def test_lines_may_end_in_three_ways() -> None:
     ]
 
 
+def test_a_mark_of_the_byte_order_is_no_part_of_a_name() -> None:
+    assert [event.data for event in read(b"\xef\xbb\xbfdata: x\n\n")] == [b"x"]
+
+
 @pytest.mark.parametrize("cut", range(len(STREAM) + 1))
 def test_where_the_stream_is_cut_into_chunks_changes_nothing(cut: int) -> None:
     assert read(STREAM[:cut], STREAM[cut:]) == read(STREAM)

@@ -104,7 +104,7 @@ class Findings:
         self.media: list[Media] = []
         self.opaque_bytes = 0
         self.repeated_bytes = 0
-        self.tool_bytes: dict[str, int] = {}
+        self.tools: dict[str, Any] = {}
         self.pieces = 0
         self.described_tools = 0
 
@@ -129,13 +129,13 @@ class Findings:
 
     def tool(self, name: str, definition: Any) -> None:
         """Note a tool that may be referred to by its name."""
-        # A provider may write it anew, with blanks; a reader may see no more than twice its text.
-        self.tool_bytes[name] = 2 * len(json.dumps(definition))
+        self.tools[name] = definition
 
     def reference(self, name: str, where: str) -> None:
         """Note that a tool's definition stands once more where its name does."""
-        if name in self.tool_bytes:
-            self.repeated_bytes += self.tool_bytes[name]
+        if name in self.tools:
+            # It may be written anew, with blanks: twice its text is more than that makes of it.
+            self.repeated_bytes += 2 * len(json.dumps(self.tools[name]))
         else:
             self.feature("unknown", where, "tool_reference", name)
 

@@ -101,7 +101,7 @@ def read_generate(found: Findings, model: str | None, *, streams: bool) -> Asked
     _check_same(found.value("model"), named)
     model_features(found, named)
     contents = converted(found.value("contents"), list[_Content], "contents")
-    if (system := found.value("systemInstruction")) is not None and not isinstance(system, str):
+    if (system := found.value("systemInstruction")) is not None:
         contents.append(converted(system, _Content, "systemInstruction"))
     for content in contents:
         found.pieces += 1

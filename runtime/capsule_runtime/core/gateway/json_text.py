@@ -15,8 +15,8 @@ from typing import Any, NamedTuple
 
 from msgspec import Struct
 
-MOST_BYTES = 64 * 1024 * 1024
-"""Of a body. Providers take 32 MB at most, or 50."""
+MOST_BYTES = 32 * 1024 * 1024
+"""Of a body. It is what one provider takes at most; nobody takes much more."""
 _BLANK = re.compile(r"[ \t\n\r]*")
 NO_SPELLINGS: Mapping[str, str] = {}
 

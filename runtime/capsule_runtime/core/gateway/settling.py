@@ -26,6 +26,7 @@ from capsule_runtime.core.gateway.bounds import Worst
 from capsule_runtime.core.gateway.sse import MOST_BYTES, Event, EventReader
 from capsule_runtime.core.money import FREE, UNKNOWN, Cost
 from capsule_runtime.core.prices import Price, cost_of_call
+from capsule_runtime.events import Usage
 
 MOST_DOCUMENT = 16 * 1024 * 1024
 """Of an answer in one piece, to be read. A longer one is passed on, and its usage is not known."""
@@ -133,6 +134,20 @@ class Meter:
         if is_cut or (self._events is not None and not answer.has_ended):
             return "cut"
         return "ok" if answer.usage is not None else "no-usage"
+
+
+def report_of(usage: CallUsage, call_id: str) -> Usage:
+    """Return *usage* as a ledger is told it. *call_id* is the gateway's own."""
+    return Usage(
+        usage.model,
+        usage.input_tokens,
+        usage.output_tokens,
+        usage.cache_read_tokens,
+        usage.cache_write_tokens,
+        usage.cache_write_1h_tokens,
+        usage.reasoning_tokens,
+        call_id=call_id,
+    )
 
 
 def charge_of(
