@@ -25,6 +25,8 @@ def created_run(
         workdir=str(ready.workdir),
         digest=ready.standing.asks.digest,
         workdir_mode=ready.workdir_mode,
+        why_copy=ready.why_copy,
+        setting=context.setting,
     )
 
 

@@ -70,7 +70,7 @@ class Attempt:
         self._hands = Hands(self._driver)
         self._decider = Decider(run, log, host.clock, self._hands.act, reserve)
         self._heed = heed
-        self._working = Working(launching.workroom, self._record, self._note)
+        self._working = Working(launching.workroom, launching.handing, self._record, self._note)
         self._watch = DeadlineWatch(run, self._decider, host.clock, self._limits, self.ask_stop)
         self._hands.watch = self._watch
         self._resources: RunResources | None = None
@@ -92,13 +92,14 @@ class Attempt:
         self._places = tuple(map(str, (places.workdir, places.home, places.tmp, places.out)))
         try:
             launching.write_places()
+            await launching.hand_over()
             await self._working.prepare(self.ask_stop)
             wide = WIDE_PIPE_BYTES if self._driver.describe().loses_tail else None
             if self._driver.fault:
                 raise HarnessError("E-HAR-005", self._driver.fault)
             with (
                 open_stdio(self._host.hub, places.run, wide_bytes=wide) as stdio,
-                StderrLog(places.run / "stderr.log") as stderr,
+                StderrLog(places.run / "stderr.log", launching.redactor) as stderr,
             ):
                 tree = await self._spawn(launching.launch, stdio)
                 del launching

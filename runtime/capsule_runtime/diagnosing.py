@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
 import tempfile
@@ -24,6 +25,8 @@ from capsule_runtime.host.leftovers import boot_id, new_cage_name
 from capsule_runtime.host.machine import find_machine
 from capsule_runtime.host.namespaces import find_namespaces
 from capsule_runtime.host.scoping import Scopes, find_scopes
+from capsule_runtime.host.shifting import why_not_shifted
+from capsule_runtime.host.state import default_state
 
 _SECONDS = 60
 _TRIALS = str(Path(__file__).parent / "host" / "trials.py")
@@ -37,7 +40,8 @@ def examine(machine: Machine | None = None) -> Diagnosis:
         HostError: the trials cannot be made.
     """
     machine, found = machine or find_machine(), find_namespaces()
-    told, tiers = _try_all(machine), (_sealed(found), _scoped(find_scopes()), _ADVISORY)
+    told, works = _try_all(machine), _how_it_works()
+    tiers = (_sealed(found, works), _scoped(find_scopes(), works), _ADVISORY)
     tier: Tier = next(one.tier for one in tiers if one.is_had)
     return Diagnosis(
         boot=boot_id(),
@@ -60,13 +64,24 @@ def examine(machine: Machine | None = None) -> Diagnosis:
 _ADVISORY = TierFound("advisory", True, "limits and a burier: no boundary", "", "")
 
 
-def _sealed(found: Namespaces) -> TierFound:
-    how = f"{found.bwrap} {found.version}, {found.variant}" if found.variant else ""
+def _how_it_works() -> str:
+    """Say how a run of root's gets at the work directory; "" where root starts none."""
+    if os.geteuid() != 0:
+        return ""
+    if why := why_not_shifted(str(default_state())):
+        return f"; a work directory is copied, since root cannot show it to a run's user: {why}"
+    return "; a work directory is shown to a run's user where its file system can, else copied"
+
+
+def _sealed(found: Namespaces, works: str) -> TierFound:
+    how = f"{found.bwrap} {found.version}, {found.variant}{works}" if found.variant else ""
+    if found.passed_over:
+        how += f" ({found.passed_over})"
     return TierFound(SEALED, bool(found.variant), how, found.why, found.fix)
 
 
-def _scoped(found: Scopes) -> TierFound:
-    how = "" if found.why else "Landlock, filters of system calls and a broker"
+def _scoped(found: Scopes, works: str) -> TierFound:
+    how = "" if found.why else f"Landlock, filters of system calls and a broker{works}"
     return TierFound(SCOPED, not found.why, how, found.why, found.fix)
 
 

@@ -28,6 +28,7 @@ from capsule_runtime.egress_log import EgressLog
 from capsule_runtime.errors import HostError
 from capsule_runtime.host.broker import Broker, Dial, Granted, Verdict
 from capsule_runtime.host.egress_proxy import serve_proxy
+from capsule_runtime.host.metadata import Identity
 from capsule_runtime.host.own_listener import OwnListener
 from capsule_runtime.host.passage import Limits
 from capsule_runtime.host.shared import Host
@@ -102,7 +103,11 @@ class Doorkeeper:
         except OSError:
             os.close(descriptor)
             raise
-        granted = Granted(endpoints, scope.roots, shown_as=scope.user)
+        user = scope.user
+        if user is not None and scope.owns:
+            granted = Granted(endpoints, scope.roots, Identity(user, user))
+        else:
+            granted = Granted(endpoints, scope.roots, shown_as=user)
         self._broker = Broker(descriptor, granted, self._refused)
         self._open.callback(self._broker.close)
 

@@ -8,7 +8,7 @@ from pathlib import Path
 from msgspec import Struct
 from msgspec.structs import replace
 
-from capsule_runtime.containing import ADVISORY, shell_of, walls_of
+from capsule_runtime.containing import walls_of
 from capsule_runtime.core.ceilings import Ceilings, DayCeilings
 from capsule_runtime.core.containment import Containment
 from capsule_runtime.core.grants import Grants, Policy
@@ -19,15 +19,17 @@ from capsule_runtime.host.capsule import Task, plan_launch
 from capsule_runtime.host.run_users import FIRST
 from capsule_runtime.host.state import default_state, places_of
 from capsule_runtime.pricing import PriceBook
+from capsule_runtime.redacting import redactor_of
 from capsule_runtime.request import (
     Ready,
     RunRequest,
-    doors_of,
+    contained,
     read_request,
     settle,
     with_version,
 )
 from capsule_runtime.settings import day_ceilings, price_book
+from capsule_runtime.workdirs import refuse_exposing
 
 
 class Plan(Struct, frozen=True):
@@ -81,11 +83,13 @@ def plan_run(
     state = state or default_state()
     ready = settle(read_request(request, day_ceilings() if day is None else day), state)
     try:
-        shell = shell_of(ready.standing, state).with_doors(doors_of(ready))
+        ready = contained(ready, state)
     except ContainmentError:
         if not (in_any_tier or any(item.kind == "tier" for item in ready.standing.missing)):
             raise
-        shell = ADVISORY
+    shell = ready.shell
+    if not in_any_tier:
+        refuse_exposing(ready.workdir, ready.workdir_mode, shell.tier, state)
     if shell.needs_user:
         shell = shell.of_user(FIRST)
     ready = replace(with_version(ready, None), shell=shell)
@@ -106,6 +110,7 @@ def plan_run(
         limits=ready.limits,
         network=shell.environment,
         awaited=tuple(it.value for it in ready.standing.missing if it.kind in ("env", "secret")),
+        redactor=redactor_of(ready),
     )
     launch = plan_launch(capsule, shell.seen(places), task)
     walls = walls_of(

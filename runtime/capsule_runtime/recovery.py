@@ -11,7 +11,7 @@ import msgspec
 from msgspec import Struct
 
 from capsule_runtime.core.actions import Action
-from capsule_runtime.core.facts import Recovered
+from capsule_runtime.core.facts import Created, Recovered
 from capsule_runtime.core.journal import Append, Moment
 from capsule_runtime.core.ledger import Ledger
 from capsule_runtime.core.log import Record
@@ -24,13 +24,20 @@ from capsule_runtime.host.clock import Clock
 from capsule_runtime.host.feed import whole_log
 from capsule_runtime.host.locks import is_free, take, try_take
 from capsule_runtime.host.run_log import RunLog
-from capsule_runtime.host.state import doorbell, warden_door, warden_key, warden_lock
+from capsule_runtime.host.state import (
+    doorbell,
+    places_of,
+    private_folders,
+    warden_door,
+    warden_key,
+    warden_lock,
+)
 from capsule_runtime.host.store import Store
 from capsule_runtime.host.store_errors import DAMAGED, FENCE_LOST
 from capsule_runtime.host.workroom import empty_trash, has_trash
 from capsule_runtime.logs import Logs
 from capsule_runtime.pricing import PriceBook
-from capsule_runtime.working import left_behind, workroom_of
+from capsule_runtime.working import left_behind, why_not_taken_back, workroom_of
 
 BURIAL_SECONDS = 15.0
 """How long a dead owner's warden may take to bury what it had started."""
@@ -135,12 +142,24 @@ async def _look_at_work(
     """Return what there is to write of what the run changed in its work directory."""
     if record.created is None:
         return ()
+    folders = _folders_of(record.created, folder)
+    why = await anyio.to_thread.run_sync(why_not_taken_back, folders)
+    noted = state.note(why, moment) if why else ()
     found = await left_behind(workroom_of(record.created, folder))
     if isinstance(found, str):
-        return state.note(found, moment)
+        return (*noted, *state.note(found, moment))
     if found is None or found == WorkChanges() or record.changes is not None:
-        return ()
-    return state.record(lambda seq, at, run: Collected(seq, at, run, found), moment)
+        return noted
+    collected = state.record(lambda seq, at, run: Collected(seq, at, run, found), moment)
+    return (*noted, *collected)
+
+
+def _folders_of(created: Created, state: Path) -> tuple[Path, ...]:
+    """Return what the user of the run had while it worked, if root could show it nothing else."""
+    mode = created.workdir_mode or "ro"
+    return private_folders(
+        places_of(state, created.run, created.context_uuid, Path(created.workdir), mode)
+    )
 
 
 async def _account_of(record: Record, prices: PriceBook) -> Ledger:

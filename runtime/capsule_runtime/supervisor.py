@@ -24,7 +24,6 @@ from capsule_runtime.core.ledger import Ledger
 from capsule_runtime.core.limits import Limits
 from capsule_runtime.core.prices import PriceTable
 from capsule_runtime.core.run import Run
-from capsule_runtime.core.units import parse_size
 from capsule_runtime.embedding import RunHandle, RunSummary, summary_of
 from capsule_runtime.ending import end_all, end_unwanted
 from capsule_runtime.errors import HostError
@@ -34,6 +33,7 @@ from capsule_runtime.host.clock import Clock, SystemClock, new_id
 from capsule_runtime.host.control import Doorbell, open_doorbell
 from capsule_runtime.host.day_account import DayAccount
 from capsule_runtime.host.finishing import finish
+from capsule_runtime.host.handing import Handing
 from capsule_runtime.host.hub import Hub
 from capsule_runtime.host.leftovers import remove_leftovers
 from capsule_runtime.host.locks import remove_if_free, try_take
@@ -41,19 +41,29 @@ from capsule_runtime.host.machine import find_machine
 from capsule_runtime.host.process import open_warden
 from capsule_runtime.host.resource_watch import ResourceWatch
 from capsule_runtime.host.shared import Host, Outside
-from capsule_runtime.host.state import default_state, doorbell, places_of, warden_door, warden_lock
+from capsule_runtime.host.showing import remove_copies, show
+from capsule_runtime.host.state import (
+    default_state,
+    doorbell,
+    places_of,
+    private_folders,
+    run_folder,
+    warden_door,
+    warden_lock,
+)
 from capsule_runtime.host.store import open_store
-from capsule_runtime.host.workroom import Workroom
 from capsule_runtime.known_runs import KnownRuns
 from capsule_runtime.launching import Launching
 from capsule_runtime.logs import Logger, Logs
 from capsule_runtime.pricing import PriceBook
 from capsule_runtime.recovery import Heir, recover
+from capsule_runtime.redacting import redacted_run, redactor_of
 from capsule_runtime.registrar import Registrar
 from capsule_runtime.request import Ready, RunRequest
 from capsule_runtime.runs import Runs
 from capsule_runtime.settings import day_ceilings, price_book
 from capsule_runtime.shelters import Beginnings, Shelters, closed
+from capsule_runtime.working import workroom_for
 
 CLOSE_SECONDS = 6.5
 """How long closing waits for the runs' recorded ends; then it cuts their lifeline."""
@@ -106,10 +116,11 @@ class Supervisor:
 
     async def _begin(self, request: RunRequest) -> ActiveRun:
         ready, prices = await self._registrar.check(request)
-        shell = ready.shell.leased()
+        shell, run = ready.shell.leased(), new_id("run")
         try:
-            active = await self._prepared(ready, shell, prices)
+            active = await self._prepared(run, ready, shell, prices)
         except BaseException:
+            remove_copies(run_folder(self._registrar.store.state, run))
             shell.release()
             raise
 
@@ -118,18 +129,26 @@ class Supervisor:
                 await active.carry_out()
             finally:
                 del self._runs[active.id]
-                shell.release()
+                shell.release(is_kept=active.may_have_left)
 
         self._runs[active.id] = active
         self._shelters.shelter(carry_out)
         return active
 
-    async def _prepared(self, ready: Ready, shell: Shell, prices: PriceTable | None) -> ActiveRun:
+    async def _prepared(
+        self, run: str, ready: Ready, shell: Shell, prices: PriceTable | None
+    ) -> ActiveRun:
         """Record the run, and return it as it may begin."""
-        run, context = new_id("run"), self._registrar.context_for(ready)
+        context, capsule = self._registrar.context_for(ready), ready.capsule
         state_folder = self._registrar.store.state
         places = places_of(state_folder, run, context.uuid, ready.workdir, ready.workdir_mode)
+        context = context.at(shell.setting(places))
+        if (user := shell.walker) is not None:
+            capsule, places = await anyio.to_thread.run_sync(
+                show, capsule, places, state_folder, user
+            )
         session = context.session if ready.capsule.described.resumes else None
+        redactor = redactor_of(ready)
         task = Task(
             run=run,
             context=context.name,
@@ -141,10 +160,11 @@ class Supervisor:
             memory=context.memory,
             limits=ready.limits,
             network=shell.environment,
+            redactor=redactor,
         )
-        launch = plan_launch(ready.capsule, shell.seen(places), task)
+        launch = plan_launch(capsule, shell.seen(places), task)
         walls = walls_of(
-            ready.capsule,
+            capsule,
             places,
             launch,
             ready.limits,
@@ -154,7 +174,8 @@ class Supervisor:
         )
         launch = replace(launch, walls=walls)
         ledger = Ledger(ready.terms.ceilings, prices)
-        state = Run(run, context.name, ledger=ledger, on_permission=ready.on_permission)
+        begin = Run if redactor is None else redacted_run(redactor)
+        state = begin(run, context.name, ledger=ledger, on_permission=ready.on_permission)
         log = await self._registrar.create(state, ready, context)
         launching = Launching(
             launch,
@@ -162,14 +183,10 @@ class Supervisor:
             ready.capsule.driver,
             Limits.of(ready.limits),
             partial(attempt_started, self.id, ready, launch, session),
-            Workroom(
-                ready.workdir_mode,
-                ready.workdir,
-                places.run,
-                state_folder,
-                parse_size(ready.capsule.manifest.workdir.copies_at_most),
-            ),
+            workroom_for(places, state_folder, ready.capsule.manifest, shell.owner),
+            Handing(private_folders(places), shell.owner),
             ready.notes,
+            redactor,
         )
         attempt = Attempt(self._registrar.host, state, log, launching, self._heeder.heed)
         logs = self._registrar.logs.of(run=run, context=context.name)

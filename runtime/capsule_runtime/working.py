@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterable
 from pathlib import Path
 from typing import TypeVar
 
@@ -17,9 +17,13 @@ from capsule_runtime.core.units import parse_size
 from capsule_runtime.core.work import WorkChanges
 from capsule_runtime.core.work_facts import Collected, Copied
 from capsule_runtime.errors import CapsuleError
+from capsule_runtime.host.capsule import Places
 from capsule_runtime.host.filling import Stopped, TooLarge
+from capsule_runtime.host.handing import Handing, take_back
+from capsule_runtime.host.showing import remove_copies
 from capsule_runtime.host.state import run_folder
 from capsule_runtime.host.workroom import Workroom
+from capsule_runtime.manifest import Manifest
 
 T = TypeVar("T")
 
@@ -33,10 +37,12 @@ class Working:
     def __init__(
         self,
         workroom: Workroom,
+        handing: Handing,
         record: Callable[[Make], Awaitable[None]],
         note: Callable[[str], Awaitable[None]],
     ) -> None:
         self._workroom = workroom
+        self._handing: Handing | None = handing
         self._record = record
         self._note = note
         self._stop: threading.Event | None = threading.Event()
@@ -69,7 +75,13 @@ class Working:
             await self._record(lambda seq, at, run: Copied(seq, at, run, made))
 
     async def collect(self, *, is_buried: bool) -> None:
-        """Look at what was changed, and keep it if it was in a copy; nothing may live there."""
+        """Look at what was changed, and keep it if it was in a copy; nothing may live there.
+
+        What the run's user had is ours again.
+        """
+        if is_buried:
+            await self.take_back()
+        self._handing = None
         if self._workroom.mode == "ro":
             return
         self._is_needed = True
@@ -94,6 +106,7 @@ class Working:
 
     async def put_away(self) -> None:
         """Have the copy be nobody's before the end is on record: whoever comes next may remove it."""
+        await self.take_back()
         if not self._is_needed:
             await anyio.to_thread.run_sync(self._workroom.put_away)
 
@@ -101,6 +114,36 @@ class Working:
         """Remove the copy, unless there is more in it than could be collected."""
         if not self._is_needed and self._workroom.mode == "copy":
             await anyio.to_thread.run_sync(self._workroom.discard)
+
+    async def take_back(self) -> None:
+        """Have what the run's user had be ours again; nothing of the run may live."""
+        handing, self._handing = self._handing, None
+        if handing is None or handing.user is None:
+            return
+        await anyio.to_thread.run_sync(remove_copies, self._workroom.folder)
+        if why := await anyio.to_thread.run_sync(why_not_taken_back, handing.folders):
+            await self._note(why)
+
+
+def why_not_taken_back(folders: Iterable[Path]) -> str:
+    """Have *folders* be ours again, whoever of a run's users has them; say why not, if so."""
+    try:
+        take_back(folders)
+    except OSError as exc:
+        return f"what the run made still belongs to the user that it had: {exc}"
+    return ""
+
+
+def workroom_for(places: Places, state: Path, manifest: Manifest, owner: int | None) -> Workroom:
+    """Return the work directory of a new run; a copy is *owner*'s while the run works."""
+    return Workroom(
+        places.workdir_mode,
+        places.original,
+        places.run,
+        state,
+        parse_size(manifest.workdir.copies_at_most),
+        None if owner is None else (owner, owner),
+    )
 
 
 def workroom_of(created: Created, state: Path) -> Workroom:
@@ -119,6 +162,7 @@ async def left_behind(workroom: Workroom) -> WorkChanges | str | None:
 
     Its copy is removed, unless there is more in it than could be collected.
     """
+    await anyio.to_thread.run_sync(remove_copies, workroom.folder)
     try:
         changes = await in_thread(workroom.collect, threading.Event())
     except _FAILURES as exc:

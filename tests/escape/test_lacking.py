@@ -5,7 +5,9 @@ from __future__ import annotations
 import json
 import os
 import platform
+import shutil
 import subprocess
+import tempfile
 from collections.abc import Callable, Generator
 from contextlib import contextmanager
 from pathlib import Path
@@ -19,20 +21,24 @@ from capsule_runtime.core import bpf
 from capsule_runtime.core.grants import Tier
 from capsule_runtime.core.machine import Hierarchies
 from capsule_runtime.core.namespaces import SETTINGS, Namespaces, fix_for
-from capsule_runtime.core.seccomp import ALLOW, ENOSYS, EPERM
+from capsule_runtime.core.seccomp import ALLOW, ENOSYS
 from capsule_runtime.core.syscalls import NUMBERS, known_machine
 from capsule_runtime.diagnosing import examine
 from capsule_runtime.granting import Standing
 from capsule_runtime.host import namespaces, scoping
 from capsule_runtime.host.machine import find_machine
 from support.cell import Cell
+from support.command import HELLO, Command
 from support.corpus.program import SYSTEM_PYTHON, UNPRIVILEGED, readable_copy, why_not_another
+from support.docker import container_profile
 from support.filtered import argv_behind_program
 from support.harness import agent_capsule
 
 pytestmark = pytest.mark.usefixtures("namespaces")
 
 Candidates = Callable[..., None]
+PIDFD_OPEN = 434
+"""The same on every architecture."""
 
 
 @pytest.fixture
@@ -41,6 +47,7 @@ def candidates(monkeypatch: pytest.MonkeyPatch) -> Generator[Candidates]:
 
     def look_at(*paths: Path) -> None:
         monkeypatch.setattr(namespaces, "CANDIDATES", tuple(map(str, paths)))
+        monkeypatch.setattr(namespaces, "wheel_bwraps", tuple)
         namespaces.find_namespaces.cache_clear()
 
     yield look_at
@@ -222,29 +229,24 @@ def test_a_covered_proc_is_named() -> None:
     assert "systempaths=unconfined" in fix_for(why, {}, is_root=True)
 
 
-def container_profile() -> bytes:
-    """Return a filter as containers have it: no namespaces, and no mounts."""
-    numbers = NUMBERS[known_machine(platform.machine())]
-    steps: list[bpf.Step] = [bpf.Load(bpf.NUMBER)]
-    calls = dict.fromkeys(("unshare", "setns", "mount", "umount2", "pivot_root"), EPERM)
-    for name, error in {**calls, "clone3": ENOSYS}.items():
-        steps += [bpf.Jump("equal", numbers[name], no=f"not {name}")]
-        steps += [bpf.Return(0x00050000 | error), bpf.Mark(f"not {name}")]
-    steps += [bpf.Jump("equal", numbers["clone"], no="allowed"), bpf.Load(bpf.argument(0))]
-    steps += [bpf.Mask(0x7E020000), bpf.Jump("equal", 0, yes="allowed")]
-    steps += [bpf.Return(0x00050000 | EPERM), bpf.Mark("allowed"), bpf.Return(ALLOW)]
-    return bpf.assemble(steps)
+def profile_without(number: int) -> bytes:
+    """Return a filter that makes a kernel of one that lacks the call *number*."""
+    steps = (bpf.Load(bpf.NUMBER), bpf.Jump("equal", number, no="another"))
+    missing = (bpf.Return(0x00050000 | ENOSYS), bpf.Mark("another"), bpf.Return(ALLOW))
+    return bpf.assemble([*steps, *missing])
 
 
 @contextmanager
-def contained(*words: str) -> Generator[subprocess.CompletedProcess[str]]:
-    """Run `capsule` with *words* as a plain user of a container would."""
+def contained(
+    *words: str, profile: bytes | None = None
+) -> Generator[subprocess.CompletedProcess[str]]:
+    """Run `capsule` with *words* as a plain user of a container, or behind *profile*, would."""
     if (why := why_not_another()) is not None:
         pytest.skip(why)
     with readable_copy() as copy:
         home = copy / "home"
         agent = [SYSTEM_PYTHON, "-m", "capsule_runtime", *words]
-        command = argv_behind_program(container_profile(), agent)
+        command = argv_behind_program(profile or container_profile(), agent)
         yield subprocess.run(
             [SYSTEM_PYTHON, *command[1:]],
             capture_output=True,
@@ -274,6 +276,23 @@ def test_in_a_container_the_doctor_says_what_there_is_and_what_helps() -> None:
     assert "SYS_ADMIN" in sealed["fix"]
 
 
+def test_in_a_container_a_plain_user_works_in_place_and_is_told_the_tier() -> None:
+    place = Path(tempfile.mkdtemp(prefix="container-", dir="/var/tmp"))
+    try:
+        place.chmod(0o755)
+        (place / "work").mkdir()
+        os.chown(place / "work", UNPRIVILEGED, UNPRIVILEGED)
+        command = Command(place)
+        capsule = command.capsule(f"echo made > made\n{HELLO}")
+        words = ("run", capsule, "--task", "x", "--workdir", str(place / "work"))
+        with contained(*words) as done:
+            assert (done.returncode, done.stdout) == (0, "hello world\n"), done.stderr
+            assert "containment: scoped" in done.stderr
+        assert (place / "work/made").stat().st_uid == UNPRIVILEGED
+    finally:
+        shutil.rmtree(place)
+
+
 def test_in_a_container_a_floor_of_sealed_refuses_before_anything_is_made(tmp_path: Path) -> None:
     capsule = agent_capsule(Path("/var/tmp") / tmp_path.name, "waits")
     try:
@@ -281,5 +300,20 @@ def test_in_a_container_a_floor_of_sealed_refuses_before_anything_is_made(tmp_pa
             assert done.returncode == 6, done.stderr
             assert "'sealed' cannot be had here" in done.stderr
             assert "SYS_ADMIN" in done.stderr
+    finally:
+        subprocess.run(["rm", "-r", str(capsule)], check=True)
+
+
+@pytest.mark.parametrize("call", ["setns", "clone3", "pidfd_open"])
+def test_a_kernel_too_old_to_enter_a_root_is_found_out_before_a_run(
+    tmp_path: Path, call: str
+) -> None:
+    number = NUMBERS[known_machine(platform.machine())].get(call, PIDFD_OPEN)
+    capsule = agent_capsule(Path("/var/tmp") / tmp_path.name, "waits")
+    words = ("run", "--task", "x", "--containment", "sealed", str(capsule))
+    try:
+        with contained(*words, profile=profile_without(number)) as done:
+            assert done.returncode == 6, done.stderr
+            assert "Function not implemented" in done.stderr
     finally:
         subprocess.run(["rm", "-r", str(capsule)], check=True)

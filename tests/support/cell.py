@@ -34,10 +34,12 @@ from capsule_runtime.host.broker import Broker, Granted
 from capsule_runtime.host.footprint import program_of
 from capsule_runtime.host.ground import closed_above
 from capsule_runtime.host.machine import find_machine
+from capsule_runtime.host.metadata import Identity
 from capsule_runtime.host.namespaces import find_namespaces
 from capsule_runtime.host.process import Spawn, Tree, Warden, open_warden
 from capsule_runtime.host.run_users import run_users
 from capsule_runtime.host.scoping import find_scopes
+from capsule_runtime.host.shifting import why_not_shifted
 from support.processes import processes_of
 
 PATIENCE_SECONDS = 20
@@ -113,12 +115,16 @@ class Cell:
     def scoped(self, mode: str = "rw", ceilings: ResourceLimits = USUAL) -> WallPlan:
         """Return the walls of a run that shares the machine's root."""
         scoping = find_scopes().scoping()
+        ground = replace(self.ground(mode), writable=self._own_folders())
         if os.geteuid() == 0:
-            scoping = replace(scoping, user=run_users().lease())
+            user = run_users().lease()
+            shifts = not why_not_shifted(str(self.folder))
+            scoping = replace(scoping, user=user, shifts=shifts)
+            if not shifts:
+                self._give(user, (*ground.writable, ground.workdir))
         ground = replace(
-            self.ground(mode),
-            writable=self._own_folders(),
-            devices=("/dev/null", "/dev/zero", "/dev/urandom"),
+            ground,
+            devices=("/dev/null", "/dev/zero", "/dev/urandom", "/dev/ptmx", "/dev/pts", "/dev/tty"),
         )
         ground = replace(ground, closed=tuple(closed_above([*readable(ground), ground.workdir])))
         return plan_scoped(ground, NOTHING, ceilings, find_machine(), scoping)
@@ -128,6 +134,12 @@ class Cell:
         for folder in folders:
             folder.mkdir(exist_ok=True)
         return tuple(map(str, folders))
+
+    def _give(self, user: int, folders: tuple[str, ...]) -> None:
+        """Have *folders*, and what is in them, belong to *user*, as a run's own folders do."""
+        for folder in folders:
+            for path in (Path(folder), *Path(folder).rglob("*")):
+                os.chown(path, user, user, follow_symlinks=False)
 
     async def tries(self, code: str, walls: WallPlan | None, *arguments: str) -> str:
         """Return all that a harness of the Python *code* says, once its tree is buried."""
@@ -181,7 +193,9 @@ class Cell:
             yield
             return
         (descriptor,) = tree.handed
-        granted = Granted({}, walls.scope.roots, shown_as=walls.scope.user)
+        user = walls.scope.user
+        owned = Identity(user, user) if user is not None and walls.scope.owns else None
+        granted = Granted({}, walls.scope.roots, owned, None if owned else user)
         broker = Broker(descriptor, granted, lambda _: None)
         try:
             async with anyio.create_task_group() as tasks:

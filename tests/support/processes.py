@@ -8,6 +8,7 @@ from contextlib import suppress
 from pathlib import Path
 
 from capsule_runtime.host.leftovers import boot_id
+from capsule_runtime.host.strays import environ_of
 
 
 def processes_of(run: str) -> list[int]:
@@ -56,12 +57,20 @@ def wait_gone(pid: int, seconds: float = 30.0) -> None:
         os.close(life)
 
 
+def _is_dead(process: Path) -> bool:
+    """Whether it has ended, and whoever has to does not look."""
+    return (process / "stat").read_text().rpartition(")")[2].split()[0] in ("Z", "X")
+
+
 def _processes(file: str, mark: bytes) -> list[int]:
     found: list[int] = []
     for name in os.listdir("/proc"):
         if name.isdigit() and int(name) != os.getpid():
             # It may end while we look, or be none of our business.
             with suppress(FileNotFoundError, ProcessLookupError, PermissionError):
-                if mark in Path("/proc", name, file).read_bytes():
+                process = Path("/proc", name)
+                is_closed = file == "environ"
+                words = environ_of(process) if is_closed else (process / file).read_bytes()
+                if mark in words and not _is_dead(process):
                     found.append(int(name))
     return found

@@ -68,6 +68,34 @@ def test_a_body_that_is_too_large_is_not_read(monkeypatch: pytest.MonkeyPatch) -
     assert read_object(b'{"a": 123}') == TooLarge(8)
 
 
+@pytest.mark.parametrize("value", [b"{},", b"[],", b"1,", b'"":1,'])
+def test_a_body_of_nothing_but_values_is_refused_before_it_takes_their_memory(value: bytes) -> None:
+    begin, end = (b'{"a":{', b'"x":1}}') if b":" in value else (b'{"a":[', b"1]}")
+    body = begin + value * (json_text.MOST_STRUCTURE // 2) + end
+
+    assert read_object(body) == Malformed("the body has too many values")
+
+
+def test_a_text_that_never_ends_is_looked_at_once() -> None:
+    """Seconds would be hours if every quote in it began another look."""
+    body = b'{"a":' + b'"\\' * 2_000_000
+
+    assert isinstance(read_object(body), Malformed)
+
+
+def test_an_object_with_thousands_of_members_is_no_request() -> None:
+    body = json.dumps({str(number): number for number in range(1_001)}).encode()
+
+    assert isinstance(read_object(body), Malformed)
+
+
+@pytest.mark.parametrize("text", ["a", '\\"', "\\\\", "{", "[1,2]", "\u00e9"])
+def test_a_long_text_is_not_taken_for_values(text: str) -> None:
+    body = json.dumps({"a": text * 1_200_000}).encode()
+
+    assert isinstance(read_object(body), JsonObject)
+
+
 @given(OBJECTS, INDENTS, st.booleans())
 def test_every_member_stands_where_it_is_said_to(
     value: dict[str, object], indent: str | int | None, ascii_only: bool

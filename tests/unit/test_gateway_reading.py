@@ -409,6 +409,13 @@ def test_the_longest_lifetime_in_the_cache_is_read(control: object, lifetime: st
     )
 
 
+def test_a_long_text_is_never_bounded_below_what_a_tokenizer_sees() -> None:
+    words = "\ufdfa" * 65_536 * 18
+    found = asked(Api.CHAT, messages=[{"role": "user", "content": words}])
+
+    assert found.text_bytes >= 33 * len(words)
+
+
 def test_media_in_the_body_are_told_apart_from_its_text() -> None:
     image = {"type": "image", "source": {"type": "base64", "media_type": "image/png", "data": PNG}}
     page = {"type": "document", "source": {"type": "base64", "data": "A" * 4_000}}

@@ -72,6 +72,7 @@ ROOTS = {
     "plan",
     "pricing",
     "recovery",
+    "redacting",
     "refusals",
     "registrar",
     "request",
@@ -79,6 +80,8 @@ ROOTS = {
     "settings",
     "supervisor",
     "trust",
+    "workdirs",
+    "yielding",
     "working",
 }
 """Where deciding and acting meet. Nobody else outside `host` may import it."""
@@ -95,6 +98,7 @@ STANDALONE = {
     "host.refusal_words",
     "host.seal_trial",
     "host.sealing",
+    "host.shift_trial",
     "host.stub",
     "host.sweep",
     "host.trials",
@@ -236,7 +240,7 @@ def embedding_names() -> set[str]:
 
 def test_the_public_runtime_is_values_outcomes_the_driver_contract_and_the_embedding() -> None:
     """So a driver that imports the first three cannot reach what reads, writes or waits."""
-    named = {"core.calls", "core.ceilings", "core.outcome", "driver"}
+    named = {"core.calls", "core.ceilings", "core.outcome", "core.work", "driver"}
 
     assert inside("") <= {*VALUES, *EMBEDDING, *named}
     assert {"Supervisor", "open_supervisor"} <= embedding_names()

@@ -154,6 +154,13 @@ def _reached(place: Reached) -> str:
     return f"{name}: {', '.join(filter(None, (allowed, refused)))}"
 
 
+def _workdir(result: Result) -> str:
+    if not result.workdir_mode:
+        return result.workdir
+    why = f": {result.why_copy}" if result.why_copy else ""
+    return f"{result.workdir} ({result.workdir_mode}{why})"
+
+
 def _steered(it: Steer) -> str:
     became = "taken" if it.taken_at else f"refused ({it.refused})" if it.refused else "not taken"
     words = " ".join(it.text.split())
@@ -187,9 +194,7 @@ def _page(result: Result, task: str) -> Shown:
         "context": result.context,
         "session": result.session,
         "steered": [_steered(it) for it in result.steers] or None,
-        "workdir": f"{result.workdir} ({result.workdir_mode})"
-        if result.workdir_mode
-        else result.workdir,
+        "workdir": _workdir(result),
         "changes": told_changes(result.changes) if result.changes else None,
         "patch": result.patch,
         "applied": result.applied_at,

@@ -48,6 +48,7 @@ class Result(Struct, frozen=True):
     context: str
     workdir: str
     workdir_mode: WorkdirMode | None
+    why_copy: str
     changes: WorkChanges | None
     """What the run changed in the work directory, as far as that is looked at; null before its end."""
     patch: str | None
@@ -128,6 +129,7 @@ def result_of(record: Record, out_folder: Path, prices: PriceTable | None) -> Re
         context=created.context,
         workdir=created.workdir,
         workdir_mode=created.workdir_mode,
+        why_copy=created.why_copy,
         changes=record.changes,
         patch=patch_of(record, out_folder),
         applied_at=record.applied.at if record.applied else None,
@@ -273,8 +275,5 @@ def _draft_beside(path: Path) -> Path:
 
 
 def _discard(draft: Path) -> None:
-    try:
+    with suppress(OSError):  # Its folder is out of reach; what made it so is being told already.
         draft.unlink(missing_ok=True)
-    except OSError:
-        # Its folder is out of reach; what made it so is being told already.
-        return

@@ -70,6 +70,8 @@ class Ground(Struct, frozen=True):
     """What there is of /etc that anybody needs."""
     closed: tuple[str, ...] = ()
     """Folders of the caller's, above what a run needs, that nobody else may enter."""
+    barred: tuple[str, ...] = ()
+    """The same, whosever they are."""
 
 
 class WallPlan(Struct, frozen=True):

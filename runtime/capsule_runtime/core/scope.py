@@ -19,6 +19,9 @@ ETC = """
 """.split()
 """What a program reads there that does no more than run; nothing that holds a secret."""
 DEVICES = ("/dev/null", "/dev/zero", "/dev/full", "/dev/random", "/dev/urandom")
+TERMINALS = ("/dev/ptmx", "/dev/pts")
+"""To run a program on a terminal of its own. Only for a run whose user nobody else is: the terminals
+of others are kept by their modes, and a plain user's runs are that user."""
 
 
 class Scope(Struct, frozen=True):
@@ -36,6 +39,11 @@ class Scope(Struct, frozen=True):
     doors: DoorPlan = NO_DOORS
     mediates: bool = True
     """Whether the broker can do its part; without it the run connects to nothing."""
+
+    @property
+    def owns(self) -> bool:
+        """Whether what the run may write belongs to its user, on disk and not only in its eyes."""
+        return self.user is not None and self.shift is None
 
     @property
     def program(self) -> tuple[bytes, bytes]:

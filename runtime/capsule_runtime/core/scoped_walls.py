@@ -10,6 +10,7 @@ from capsule_runtime.core.containment import Axes, Containment, Mechanism
 from capsule_runtime.core.doors import NO_DOORS, DoorPlan
 from capsule_runtime.core.grants import Grants, Tier
 from capsule_runtime.core.machine import Machine
+from capsule_runtime.core.reach import barring, check_reach
 from capsule_runtime.core.sandbox_plan import (
     SCOPES_SINCE_ABI,
     Ground,
@@ -17,7 +18,7 @@ from capsule_runtime.core.sandbox_plan import (
     check_grants,
     readable,
 )
-from capsule_runtime.core.scope import DEVICES, Scope, shift_for
+from capsule_runtime.core.scope import DEVICES, TERMINALS, Scope, shift_for
 from capsule_runtime.core.wall_limits import LimitPlan, ResourceLimits, plan_limits
 
 SCOPED: Tier = "scoped"
@@ -37,6 +38,8 @@ class Scoping(Struct, frozen=True):
     mediates: bool
     user: int | None = None
     doors: DoorPlan = NO_DOORS
+    shifts: bool = True
+    """Whether the harness is shown the caller's folders as its own; else it has only its own ones."""
 
 
 def plan_scoped(
@@ -44,17 +47,22 @@ def plan_scoped(
 ) -> WallPlan:
     """Decide the walls of one scoped run. Raises as `plan_walls`."""
     check_grants(ground, grants)
+    has_only_own = scoping.user is not None and not scoping.shifts
+    if has_only_own:
+        check_reach(ground, grants)
     limits = plan_limits(asked, machine)
     roots = (*ground.writable, *grants.write)
     if ground.workdir_mode != "ro":
         roots = (*roots, ground.workdir)
     may_read = (*readable(ground), *grants.read, ground.workdir)
+    if has_only_own:  # No rule is made of what the run's user could not name.
+        may_read = tuple(path for path in may_read if not barring(ground, path))
     scope = Scope(
         told=scoping.told,
         refused=scoping.refused,
         roots=tuple(dict.fromkeys(roots)),
         user=scoping.user,
-        shift=shift_for(scoping.user, roots, may_read, ground.closed),
+        shift=shift_for(scoping.user, roots, may_read, ground.closed) if scoping.shifts else None,
         doors=scoping.doors,
         mediates=scoping.mediates,
     )
@@ -66,7 +74,8 @@ def plan_scoped(
         caveats=CAVEATS,
         missing=limits.missing,
     )
-    rules = tuple(dict.fromkeys(_rules(ground, may_read, roots)))
+    devices = DEVICES if scoping.user is None else (*DEVICES, *TERMINALS)
+    rules = tuple(dict.fromkeys(_rules(ground, may_read, roots, devices)))
     drops_bounding = machine.drops_bounding
     return WallPlan(rules, machine.landlock_abi, drops_bounding, limits, report, scope=scope)
 
@@ -84,7 +93,7 @@ def why_not_scoped(machine: Machine, *, has_own_user: bool) -> str:
 
 
 def _rules(
-    ground: Ground, may_read: tuple[str, ...], roots: tuple[str, ...]
+    ground: Ground, may_read: tuple[str, ...], roots: tuple[str, ...], devices: tuple[str, ...]
 ) -> Iterator[tuple[str, str]]:
     for path in ground.system:
         if path in _SYSTEM:
@@ -93,7 +102,7 @@ def _rules(
         yield path, "look"
     yield "/proc", "look"
     for path in ground.devices:
-        if path in DEVICES:
+        if path in devices:
             yield path, "device"
     for path in may_read:
         yield path, "read"

@@ -40,6 +40,8 @@ class Sealing(Struct, frozen=True):
     """Whom the harness becomes where root starts it."""
     filters: bytes
     doors: DoorPlan = NO_DOORS
+    shifts: bool = True
+    """Whether the harness is shown the caller's folders as its own; else it has only its own ones."""
 
 
 def plan_sealed(
@@ -58,6 +60,8 @@ def plan_sealed(
     )
     root = seal(_sources(ground, grants, asked, sealing), sealing.seen, grants, found, sealing.user)
     root = replace(root, doors=sealing.doors)
+    if root.shift is not None and not sealing.shifts:
+        root = replace(root, shift=replace(root.shift, folders=()))
     report = Containment(
         tier=SEALED,
         axes=_axes(limits, sealing),

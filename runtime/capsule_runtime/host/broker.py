@@ -82,6 +82,13 @@ class Granted:
     shown_as: int | None = None
     """Whom the harness sees as the owner of its files, whosever they are."""
 
+    @property
+    def runs_as(self) -> Identity | None:
+        """Return the user that the harness is, whosever its files are; None: who we are."""
+        if self.identity is None and self.shown_as is not None:
+            return Identity(self.shown_as, self.shown_as)
+        return self.identity
+
 
 class Broker:
     """The broker of one run."""
@@ -104,7 +111,7 @@ class Broker:
             raise
         self._granted = granted
         # A harness without capabilities can be looked into as who it is, else only by who may all.
-        self._reads_as = None if may_read_everything() else granted.identity
+        self._reads_as = None if may_read_everything() else granted.runs_as
         self._tell = tell
         self._told: set[Verdict] = set()
         self._connected: OrderedDict[int, None] = OrderedDict()

@@ -7,6 +7,7 @@ import re
 import stat
 from collections.abc import Mapping
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from msgspec import Struct, field
 from msgspec.structs import replace
@@ -33,6 +34,9 @@ from capsule_runtime.manifest import (
     parse_manifest,
 )
 from capsule_runtime.messages import Message
+
+if TYPE_CHECKING:
+    from capsule_runtime.core.redactor import Redactor
 
 AGENT_PATH = Path(__file__).parents[1] / "agent"
 _TEXT_BYTES = 1024 * 1024
@@ -65,6 +69,8 @@ class Places(Struct, frozen=True):
     original: Path
     """The work directory that the caller named."""
     workdir_mode: WorkdirMode
+    agent: Path = AGENT_PATH
+    """What helps agents in Python."""
 
 
 class Task(Struct, frozen=True):
@@ -83,6 +89,8 @@ class Task(Struct, frozen=True):
     """Variables that lead programs to the doors of the run."""
     awaited: tuple[str, ...] = ()
     """Variables that nobody has granted yet, in a plan: that they are not given is no matter."""
+    redactor: Redactor | None = None
+    """What keeps the secrets among *env* out of what goes wrong."""
 
 
 class Launch(Struct, frozen=True):
@@ -187,7 +195,7 @@ def plan_launch(capsule: Capsule, places: Places, task: Task) -> Launch:
         workdir=str(places.workdir),
         tmp=str(places.tmp),
         out=str(places.out),
-        agent_path=str(AGENT_PATH),
+        agent_path=str(places.agent),
         limits=task.limits,
         env=task.env,
         session=task.session,
@@ -196,7 +204,8 @@ def plan_launch(capsule: Capsule, places: Places, task: Task) -> Launch:
         system_prompt=capsule.system_prompt,
     )
     check_keys(told, {**dict.fromkeys(task.awaited, "-"), **task.env}, harness.driver)
-    plan = planned_by(capsule.driver, request, harness.driver)
+    clean = task.redactor.text if task.redactor else str
+    plan = planned_by(capsule.driver, request, harness.driver, clean)
     env = _environment(places, task.run, {**task.network, **plan.env}, task.env)
     found = find_program(plan.argv[0], env["PATH"], "" if harness.command else told.install)
     argv = (native_program(found, told.native), *plan.argv[1:])

@@ -42,6 +42,7 @@ class CopyIndex(Struct, frozen=True, array_like=True):
             OSError: the disk refuses.
         """
         draft = path.with_name(f"{path.name}.new")
+        draft.touch(mode=0o600)  # others may be let through to where it lies
         draft.write_bytes(msgspec.msgpack.encode(self))
         draft.replace(path)
 

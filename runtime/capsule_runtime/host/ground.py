@@ -10,10 +10,10 @@ from pathlib import Path
 
 from msgspec.structs import replace
 
-from capsule_runtime.core.grants import is_beneath
+from capsule_runtime.core.grants import Grants, is_beneath
 from capsule_runtime.core.sandbox_plan import DEVICES, SHARED, SYSTEM, Ground, readable
 from capsule_runtime.core.scope import ETC
-from capsule_runtime.host.capsule import AGENT_PATH, Capsule, Launch, Places
+from capsule_runtime.host.capsule import Capsule, Launch, Places
 from capsule_runtime.host.footprint import program_of, search_prefixes
 from capsule_runtime.host.own_paths import CREDENTIALS
 from capsule_runtime.host.written import leads_through
@@ -23,13 +23,13 @@ _GIT_FILE_BYTES = 4096
 
 
 def ground_of(
-    capsule: Capsule, places: Places, launch: Launch, state: Path, granted: Iterable[str] = ()
+    capsule: Capsule, places: Places, launch: Launch, state: Path, grants: Grants
 ) -> Ground:
-    """Return the ground on which *launch* stands; what is *granted* to it, it may write."""
+    """Return the ground on which *launch* stands, which gets *grants*."""
     home, workdir = str(Path.home()), os.path.realpath(places.workdir)
     system = [*SYSTEM, *(os.path.realpath(link) for link in _REACHED_BY_LINK)]
     program = launch.launcher or launch.argv[0]  # the caller chose that one
-    written = (workdir, os.path.realpath(places.original), str(capsule.folder), *granted)
+    written = (workdir, os.path.realpath(places.original), str(capsule.folder), *grants.write)
     made_of, found_on = (
         program_of(program, launch.env, written),
         tuple(_search_path(launch.env, written)),
@@ -37,7 +37,7 @@ def ground_of(
     needed = (
         workdir,
         capsule.folder,
-        AGENT_PATH,
+        places.agent,
         places.out,
         places.home,
         places.tmp,
@@ -50,7 +50,7 @@ def ground_of(
         workdir=workdir,
         workdir_mode=places.workdir_mode,
         writable=tuple(map(os.path.realpath, (places.home, places.tmp, places.out))),
-        agent=str(AGENT_PATH),
+        agent=str(places.agent),
         program=made_of,
         search_path=found_on,
         system=tuple(filter(os.path.exists, system)),
@@ -63,6 +63,7 @@ def ground_of(
         credentials=tuple(os.path.join(home, name) for name in CREDENTIALS),
         etc=tuple(filter(os.path.exists, (f"/etc/{name}" for name in ETC))),
         closed=tuple(closed_above(map(str, needed))),
+        barred=tuple(_barred([*map(str, needed), *grants.read, *grants.write], workdir)),
         foreign_workdir=places.workdir_mode == "rw" and os.stat(workdir).st_uid != os.geteuid(),
     )
     return replace(ground, real_paths=tuple(_real_paths(readable(ground), written)))
@@ -80,11 +81,24 @@ def _real_paths(paths: Iterable[str], written: Sequence[str]) -> Iterator[tuple[
 
 def closed_above(paths: Iterable[str]) -> Iterator[str]:
     """Yield the folders of the caller's above *paths* that nobody else may enter."""
+    for folder in barred_above(paths):
+        if os.stat(folder).st_uid == os.geteuid():
+            yield folder
+
+
+def _barred(paths: Iterable[str], workdir: str) -> Iterator[str]:
+    yield from barred_above(paths)
+    with suppress(FileNotFoundError):  # A copy is made later, and belongs to the run's user.
+        if not os.stat(workdir).st_mode & stat.S_IXOTH:
+            yield workdir
+
+
+def barred_above(paths: Iterable[str]) -> Iterator[str]:
+    """Yield the folders above *paths* that only their owners, and their groups, may enter."""
     above = {str(parent) for path in paths for parent in Path(os.path.realpath(path)).parents}
     for folder in sorted(above):
         with suppress(FileNotFoundError):  # It is made beneath one that is there, and as closed.
-            found = os.stat(folder)
-            if found.st_uid == os.geteuid() and not found.st_mode & stat.S_IXOTH:
+            if not os.stat(folder).st_mode & stat.S_IXOTH:
                 yield folder
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import sys
-import tempfile
 from functools import cache
 from hashlib import sha256
 from pathlib import Path
@@ -19,12 +18,10 @@ from capsule_runtime.host.kept_file import keep, read_kept
 from capsule_runtime.host.leftovers import boot_id
 from capsule_runtime.host.machine import find_machine
 from capsule_runtime.host.metadata import Identity
-from capsule_runtime.host.namespaces import TRIAL, TRIAL_USER, said
+from capsule_runtime.host.namespaces import TRIAL_USER, standing
+from capsule_runtime.host.rights import lacking_rights
 
-_ROOT_FIX = (
-    "Start it as a plain user, install bubblewrap, or give the container CAP_SYS_ADMIN:"
-    " root shows its folders to a run's user by mounts."
-)
+_FIX = "Start it as a plain user, or leave root the rights that it has in a container by default."
 
 
 class Scopes(Struct, frozen=True):
@@ -51,7 +48,7 @@ def find_scopes(state: Path | None = None) -> Scopes:
     """Return what was found, as far as this process may use it. Kept below *state* until the boot."""
     kept = None
     if state is not None:
-        key = f"{boot_id()} {os.geteuid()} {find_machine().landlock_abi} {sys.version}"
+        key = f"{boot_id()} {standing()} {find_machine().landlock_abi} {sys.version}"
         kept = state / "cache" / "scopes" / sha256(key.encode()).hexdigest()
         if (data := read_kept(kept)) is not None:
             try:
@@ -68,8 +65,8 @@ def _find() -> Scopes:
     is_root = os.geteuid() == 0
     if why := why_not_scoped(find_machine(), has_own_user=is_root):
         return Scopes(why, "Boot a newer kernel, with `landlock` in its list lsm=.")
-    if is_root and (why := _why_no_shift()):
-        return Scopes(f"root cannot show folders to another user: {why}", _ROOT_FIX)
+    if is_root and (lacking := lacking_rights()):
+        return Scopes(f"root cannot have a run be another user, without {', '.join(lacking)}", _FIX)
     user = int(TRIAL_USER)
     filtering = find_filtering(Identity(user, user) if is_root else None)
     if filtering.filters:
@@ -77,10 +74,3 @@ def _find() -> Scopes:
     if why := filtering.notices or filtering.mediation:
         return Scopes(f"nobody can connect for a run: {why}")
     return Scopes(mediates=True, stays_readable=filtering.stays_readable)
-
-
-def _why_no_shift() -> str:
-    with tempfile.TemporaryDirectory(prefix="capsule-scope-") as folder:
-        command = [sys.executable, "-I", "-S", TRIAL, folder, TRIAL_USER]
-        told = said([*command, sys.executable, "-I", "-S", "-c", "print('ok')"])
-    return "" if told == "ok\n" else told.strip().rpartition("\n")[2] or "it says nothing"

@@ -89,6 +89,24 @@ def _memory_file(content: bytes) -> int:
     return file
 
 
+def try_shift(path: bytes, user: int) -> None:
+    """Try whether *path* can be shown to *user* as its own; nothing is mounted.
+
+    Raises:
+        OSError: it cannot.
+    """
+    place = open_place(path)
+    try:
+        found = os.stat(place)
+        namespace = _namespace((found.st_uid, found.st_gid), user)
+        try:
+            os.close(_shifted(place, path, namespace))
+        finally:
+            os.close(namespace)
+    finally:
+        os.close(place)
+
+
 def _shift_owners(user: int, written: tuple[bytes, ...], read: tuple[bytes, ...]) -> None:
     """Mount each path over itself, with its owner shown as *user*, for this process only."""
     _checked(_libc.unshare(CLONE_NEWNS), "unshare")
@@ -122,6 +140,16 @@ def _shift_owner(path: bytes, user: int, namespaces: dict[tuple[int, int], int])
 
 
 def _mount_shifted(place: int, path: bytes, namespace: int) -> None:
+    tree = _shifted(place, path, namespace)
+    try:
+        both = MOVE_FROM_DESCRIPTOR | MOVE_TO_DESCRIPTOR
+        _checked(_libc.syscall(SYS_MOVE_MOUNT, tree, b"", place, b"", both), "move_mount")
+    finally:
+        os.close(tree)
+
+
+def _shifted(place: int, path: bytes, namespace: int) -> int:
+    """Return a mount of *place*, which is nowhere yet, that shows other owners."""
     # With what is mounted beneath it: else the run would find empty folders there, and believe them.
     flags = OPEN_TREE_CLONE | AT_EMPTY_PATH | AT_RECURSIVE | os.O_CLOEXEC
     tree = _checked(_libc.syscall(SYS_OPEN_TREE, place, b"", flags), "open_tree")
@@ -131,10 +159,10 @@ def _mount_shifted(place: int, path: bytes, namespace: int) -> None:
         deep = AT_EMPTY_PATH | AT_RECURSIVE
         done = _libc.syscall(SYS_MOUNT_SETATTR, tree, b"", deep, attributes, size)
         _checked(done, f"{CANNOT_SHIFT} {os.fsdecode(path)}")
-        both = MOVE_FROM_DESCRIPTOR | MOVE_TO_DESCRIPTOR
-        _checked(_libc.syscall(SYS_MOVE_MOUNT, tree, b"", place, b"", both), "move_mount")
-    finally:
+    except BaseException:
         os.close(tree)
+        raise
+    return tree
 
 
 def _namespace(owner: tuple[int, int], user: int) -> int:

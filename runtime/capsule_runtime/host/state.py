@@ -11,15 +11,26 @@ from capsule_runtime.host.capsule import Places
 from capsule_runtime.host.workroom import work_folder
 
 STATE_VARIABLE = "CAPSULE_STATE"
+STATE_OF_ROOT = "/var/lib/capsule/state"
+"""Of root without CAP_SYS_ADMIN, whose home only itself may enter."""
 
 
 def default_state() -> Path:
-    """Return the state directory: CAPSULE_STATE, or the platform's."""
+    """Return the state directory: CAPSULE_STATE, or the platform's.
+
+    Root that may not mount has it where the user of a run can be let through.
+    """
     if given := os.environ.get(STATE_VARIABLE):
         return _absolute(given)
     from platformdirs import user_state_path  # not needed where the variable is set
 
-    return user_state_path("capsule")
+    usual = user_state_path("capsule")
+    if os.geteuid() == 0:
+        from capsule_runtime.host.rights import is_open_to_others, may_mount
+
+        if not (may_mount() or is_open_to_others(usual)):
+            return Path(STATE_OF_ROOT)
+    return usual
 
 
 def _absolute(given: str) -> Path:
@@ -75,6 +86,25 @@ def places_of(
     )
 
 
+def private_folders(places: Places) -> tuple[Path, ...]:
+    """Return the folders that a harness writes, beside its work directory and what was granted."""
+    return places.out, places.home, places.tmp
+
+
+def open_ways(places: Places) -> None:
+    """Let other users through to the folders of a run, which are its user's alone.
+
+    Raises:
+        HostError: the disk refuses.
+    """
+    own, context = places.run, places.home.parent
+    try:
+        for folder in (own.parent.parent, own.parent, own, context.parent, context):
+            folder.chmod(0o711)
+    except OSError as exc:
+        raise HostError("E-HOST-004", f"cannot open the folders of the run: {exc}") from exc
+
+
 def make_places(places: Places) -> None:
     """Create the folders, for the owner's eyes only.
 
@@ -82,7 +112,7 @@ def make_places(places: Places) -> None:
         HostError: the disk refuses.
     """
     try:
-        for folder in (places.out, places.home, places.tmp):
+        for folder in private_folders(places):
             for parent in (folder.parent.parent, folder.parent, folder):
                 parent.mkdir(mode=0o700, exist_ok=True)
     except OSError as exc:

@@ -14,6 +14,8 @@ from pathlib import Path
 
 import anyio
 
+from capsule_runtime.host.run_users import COUNT, FIRST
+
 SEARCH_SECONDS = 5.0
 _PAUSE_SECONDS = 0.02
 
@@ -37,8 +39,28 @@ def _carries(process: Path, run: str) -> bool:
     if not process.name.isdigit():
         return False
     with suppress(OSError):
-        return f"CAPSULE_RUN={run}".encode() in (process / "environ").read_bytes().split(b"\0")
+        return f"CAPSULE_RUN={run}".encode() in environ_of(process).split(b"\0")
     return False
+
+
+def environ_of(process: Path) -> bytes:
+    """Return the environment that *process*, a folder of /proc, was started with.
+
+    Root that may not look into everybody looks as the user of a run into what is of that user.
+
+    Raises:
+        OSError: it has ended, or is none of our business.
+    """
+    found = process.stat()
+    if os.geteuid() != 0 or not FIRST <= found.st_uid < FIRST + COUNT:
+        return (process / "environ").read_bytes()
+    # Few runs end in a search, and fewer at the hands of root.
+    from capsule_runtime.host.caller import may_read_everything
+    from capsule_runtime.host.metadata import Identity, acting_as
+
+    theirs = None if may_read_everything() else Identity(found.st_uid, found.st_gid)
+    with acting_as(theirs):
+        return (process / "environ").read_bytes()
 
 
 def _kill(pid: int, run: str) -> bool:

@@ -94,6 +94,7 @@ class Workroom(Struct, frozen=True):
         if self.mode != "ro":
             with suppress(OSError):  # what cannot be looked at now has nothing to be compared with
                 seen = look(str(self.place), stopped, os.stat(self.state))
+                self._watched.touch(mode=0o600)  # others may be let through to where it lies
                 self._watched.write_bytes(msgspec.msgpack.encode((_encoded(seen), seen.is_cut)))
         return made
 

@@ -31,6 +31,7 @@ from support.corpus.trying import (
     useless,
     verdict,
 )
+from support.docker import in_docker
 
 UNPRIVILEGED = 54_321
 """A user that nobody is."""
@@ -73,6 +74,8 @@ def try_tiers(tiers: Sequence[str], pattern: str = "") -> Matrix:
 def report_of(tier: str, pattern: str = "") -> Report:
     """Try the probes with *pattern* in their name in *tier*, in a process of whom it needs."""
     words = [tier, pattern]
+    if TIERS[tier].in_docker:
+        return _from_docker(tier, words)
     if is_ours(TIERS[tier]):
         path = os.pathsep.join(str(_ROOTS / name) for name in _OURS)
         return _said([sys.executable, "-c", _WORK, *words], {"PYTHONPATH": path})
@@ -83,6 +86,14 @@ def report_of(tier: str, pattern: str = "") -> Report:
     with readable_copy() as copy:
         names = {"PYTHONPATH": str(copy), "HOME": str(copy / "home")}
         return _said([SYSTEM_PYTHON, "-c", _WORK, *words], names, UNPRIVILEGED)
+
+
+def _from_docker(tier: str, words: list[str]) -> Report:
+    if (why := why_not_another()) is not None:
+        return Report({tier: why}, ())
+    with readable_copy() as copy:
+        names = {"PYTHONPATH": str(copy), "HOME": str(copy / "home")}
+        return _said([*in_docker(), SYSTEM_PYTHON, "-c", _WORK, *words], names)
 
 
 _WORK = "import sys; from support.corpus.program import work; work(*sys.argv[1:])"

@@ -28,6 +28,8 @@ class Tier:
     """Who starts it: root, somebody else, or (None) whoever runs the tests."""
     why_not: Callable[[], str] = lambda: ""
     """Why this machine cannot contain a run like that; "" if it can."""
+    in_docker: bool = False
+    """Whether it is started with no more rights than root has in a container by default."""
 
 
 def _no_namespaces() -> str:
@@ -49,6 +51,9 @@ TIERS = {
     ),
     "scoped": Tier("scoped", lambda cell: cell.scoped(ceilings=SMALL), True, _no_scope),
     "scoped-user": Tier("scoped", lambda cell: cell.scoped(ceilings=SMALL), False, _no_scope),
+    "docker": Tier(
+        "scoped", lambda cell: cell.scoped(ceilings=SMALL), True, _no_scope, in_docker=True
+    ),
     "rootns": Tier("sealed", lambda cell: cell.sealed(ceilings=SMALL), True, _no_namespaces),
     "userns": Tier("sealed", lambda cell: cell.sealed(ceilings=SMALL), False, _no_namespaces),
 }

@@ -17,6 +17,14 @@ from msgspec import Struct
 
 MOST_BYTES = 32 * 1024 * 1024
 """Of a body. It is what one provider takes at most; nobody takes much more."""
+MOST_STRUCTURE = 1024 * 1024
+"""Characters of a body that stand in no string: each may be a value, which takes far more memory.
+
+A conversation that fills the longest context there is has a quarter of this.
+"""
+_MOST_MEMBERS = 1_000
+_STRING = re.compile(r'"[^"\\]*+(?:\\.[^"\\]*+)*+"?', re.DOTALL)
+"""Or what begins like one and has no end: it is looked at once, too."""
 _BLANK = re.compile(r"[ \t\n\r]*")
 NO_SPELLINGS: Mapping[str, str] = {}
 
@@ -76,6 +84,8 @@ class JsonObject:
         while True:
             if text[place : place + 1] != '"':
                 raise ValueError("a member has no name")
+            if len(self.members) >= _MOST_MEMBERS:
+                raise ValueError("it has too many members")
             name, place = decode(text, place)
             key = self._reader.spellings.get(name, name)
             if key in self.members:
@@ -120,6 +130,8 @@ def read_object(
         text = body.decode("utf-8")
     except UnicodeDecodeError:
         return Malformed("the body is not UTF-8")
+    if len(text) > MOST_STRUCTURE and len(_STRING.sub("", text)) > MOST_STRUCTURE:
+        return Malformed("the body has too many values")
     try:
         found = JsonObject(text, _Reader(spellings))
     except (ValueError, RecursionError) as exc:

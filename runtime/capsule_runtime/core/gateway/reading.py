@@ -29,6 +29,10 @@ from capsule_runtime.core.gateway.routes import Route
 _MARKS = "{}[],:"
 _AT_ONCE = 65_536
 """Characters: what is made of all at once could be eleven times a large body."""
+_MOST_COMPOSED = 16
+"""Pieces, which takes a second at worst. Of what is more, the bound is what NFKC makes at most."""
+_EXPANSION = 11
+"""Of bytes of UTF-8 under NFKC (unicode.org/faq/normalization)."""
 _KNOWN: dict[Api, frozenset[str]] = {
     Api.MESSAGES: asked_messages.HARMLESS | asked_messages.REFUSED.keys(),
     Api.CHAT: asked_chat.HARMLESS | asked_chat.REFUSED.keys(),
@@ -106,12 +110,23 @@ def _most_bytes(body: JsonObject) -> int:
     if "\\u" in text:
         values: dict[str, Any] = {key: member.value for key, member in body.members.items()}
         plain = json.dumps(values, ensure_ascii=False, separators=(",", ":"))
-    pieces = (plain[at : at + _AT_ONCE] for at in range(0, len(plain), _AT_ONCE))
-    return max(len(text.encode("utf-8")), sum(map(_composed_bytes, pieces)))
+    return max(len(text.encode("utf-8")), _composed_bytes(plain))
 
 
 def _composed_bytes(text: str) -> int:
-    return len(unicodedata.normalize("NFKC", text).encode("utf-8", "surrogatepass"))
+    """Return the most bytes that *text* has after NFKC."""
+    total = composed = 0
+    for at in range(0, len(text), _AT_ONCE):
+        piece = text[at : at + _AT_ONCE]
+        if unicodedata.is_normalized("NFKC", piece):
+            total += len(piece.encode("utf-8", "surrogatepass"))
+        elif composed < _MOST_COMPOSED:
+            composed += 1
+            normal = unicodedata.normalize("NFKC", piece)
+            total += len(normal.encode("utf-8", "surrogatepass"))
+        else:
+            total += _EXPANSION * len(piece.encode("utf-8", "surrogatepass"))
+    return total
 
 
 def _misspelt(members: Mapping[str, object], known: frozenset[str]) -> str | None:
