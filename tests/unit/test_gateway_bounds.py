@@ -32,6 +32,7 @@ from capsule_runtime.core.gateway.bounds import (
 from capsule_runtime.core.gateway.media import Media, most_tokens
 from capsule_runtime.core.gateway.reading import Request, read_request
 from capsule_runtime.core.gateway.routes import Route, find_route
+from capsule_runtime.core.gateway.settling import Told, charge_of
 from capsule_runtime.core.prices import Price, Rate, Tier, cost_of_call
 
 PRICE = Price(
@@ -237,6 +238,23 @@ def test_no_call_costs_more_than_was_proven(
     assert isinstance(proven, int)
     assert cost.most_microusd is not None
     assert cost.most_microusd <= proven
+
+
+@given(PRICES, COUNTS, COUNTS, COUNTS, COUNTS)
+def test_no_call_is_charged_more_than_was_held_for_it(
+    price: Price, fresh: int, output: int, read: int, written: int
+) -> None:
+    """The provider tells no lifetimes of what was written, and minutes are all that was asked."""
+    call = replace(CALL, caches_for="minutes")
+    tokens = fresh + read + written
+    proven = cost_at_most(price, call, tokens, output)
+    assert isinstance(proven, int)
+    usage = CallUsage(fresh, output, read, written, model="acme:large")
+    told = Told("ok", usage, is_final=True)
+    charge = charge_of(told, price, Worst(tokens, output, proven), "minutes")
+
+    assert charge.microusd <= proven
+    assert not charge.is_estimate
 
 
 @given(PRICES, COUNTS, COUNTS, COUNTS, COUNTS)
