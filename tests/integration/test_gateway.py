@@ -309,7 +309,7 @@ async def test_a_slow_client_holds_the_upstream_back() -> None:
     async def script(heard: Heard) -> None:
         nonlocal sent
         await heard.begin()
-        with anyio.move_on_after(1):
+        with anyio.move_on_after(0.3):
             while True:
                 await heard.chunk(piece)
                 sent += len(piece)

@@ -126,6 +126,7 @@ class Heard:
     async def say_whole(self, body: bytes, head: str = "", status: str = "200 OK") -> None:
         """Send a whole answer; *head* are more lines of its head, each with its end."""
         length = f"Content-Length: {len(body)}\r\n"
+        body = b"" if self.method == "HEAD" else body
         await self.say(f"HTTP/1.1 {status}\r\n{length}{head}\r\n".encode() + body)
 
     async def begin(self, head: str = "", status: str = "200 OK") -> None:

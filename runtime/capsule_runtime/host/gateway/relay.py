@@ -12,7 +12,7 @@ from capsule_runtime.core.masking import Mask
 from capsule_runtime.core.relaying import Ending, Fault, RequestHead
 from capsule_runtime.host.gateway.bounds import Bounds
 from capsule_runtime.host.gateway.contract import Admitted, Meter
-from capsule_runtime.host.gateway.inbound import Exchange
+from capsule_runtime.host.gateway.exchange import Exchange
 from capsule_runtime.host.gateway.upstreams import Reply, Unserved, Upstreams
 
 

@@ -10,15 +10,9 @@ import anyio
 
 from capsule_runtime.core.relaying import Answer, RequestHead
 from capsule_runtime.host.gateway.bounds import Bounds
+from capsule_runtime.host.gateway.client import Client, Gone, Room, Unheard
 from capsule_runtime.host.gateway.contract import Admitted, Policy
-from capsule_runtime.host.gateway.inbound import (
-    Client,
-    Exchange,
-    Gone,
-    Room,
-    Unheard,
-    answer_of,
-)
+from capsule_runtime.host.gateway.exchange import Exchange, answer_of
 from capsule_runtime.host.gateway.relay import relay
 from capsule_runtime.host.gateway.upstreams import Unserved, Upstreams
 from capsule_runtime.host.sockets import accept
@@ -116,13 +110,10 @@ async def _see_to(gateway: Gateway, client: Client) -> bool:
     """See to one request; tell whether the connection can carry another."""
     exchange = Exchange(client)
     try:
-        try:
-            await _hear_and_do(gateway, client, exchange)
-        except (Unheard, Unserved) as refused:
-            # Of an answer that has begun only the end of the connection can tell that it is cut.
-            if exchange.has_begun:
-                return False
-            await exchange.answer(answer_of(refused.fault))
+        await _hear_and_do(gateway, client, exchange)
+    except Unheard as unheard:
+        await exchange.refuse(unheard.fault)
+        return False
     except Gone:
         return False
     return exchange.may_go_on
@@ -132,34 +123,45 @@ async def _hear_and_do(gateway: Gateway, client: Client, exchange: Exchange) -> 
     head = exchange.read(await client.head(), gateway.authorities)
     body = await exchange.body(gateway.room)
     size = len(body)
-    outcome: Unserved | Gone | None = Gone()
+    is_heard = False
     try:
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(_watch, client, tasks.cancel_scope)
-            outcome = await _do(gateway, exchange, head, body)
+            is_heard = await _do(gateway, exchange, head, body)
             tasks.cancel_scope.cancel()
     finally:
         gateway.room.give_back(size)
-    if outcome:
-        raise outcome
+    if not is_heard:
+        raise Gone
 
 
-async def _do(
-    gateway: Gateway, exchange: Exchange, head: RequestHead, body: bytearray
-) -> Unserved | Gone | None:
-    """Have the policy decide, and do so; return what went wrong, which a task group would wrap."""
+async def _do(gateway: Gateway, exchange: Exchange, head: RequestHead, body: bytearray) -> bool:
+    """Have the policy decide, and do so; tell whether the client has heard a whole answer.
+
+    Nothing is raised of that, for the task group around it would wrap it.
+    """
     decided = await gateway.policy.admit(head, _taken(body))
     try:
         match decided:
             case Answer():
                 await exchange.answer(decided)
             case Admitted():
-                await relay(gateway.upstreams, exchange, head, decided, gateway.bounds)
+                await _relay(gateway, exchange, head, decided)
             case _:
                 assert_never(decided)
-    except (Unserved, Gone) as exc:
-        return exc
-    return None
+    except Gone:
+        return False
+    return True
+
+
+async def _relay(gateway: Gateway, exchange: Exchange, head: RequestHead, call: Admitted) -> None:
+    try:
+        await relay(gateway.upstreams, exchange, head, call, gateway.bounds)
+    except Unserved as unserved:
+        # Of an answer that has begun only the end of the connection can tell that it is cut.
+        if exchange.has_begun:
+            raise Gone from None
+        await exchange.answer(answer_of(unserved.fault))
 
 
 def _taken(body: bytearray) -> bytes:

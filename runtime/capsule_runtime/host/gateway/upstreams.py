@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import ssl
-from collections.abc import AsyncGenerator, AsyncIterable, AsyncIterator, Iterator
+from collections.abc import AsyncGenerator, AsyncIterator, Generator
 from contextlib import aclosing, asynccontextmanager, contextmanager
 from socket import IPPROTO_TCP, SO_KEEPALIVE, SOL_SOCKET, TCP_NODELAY
 from typing import NamedTuple
@@ -90,8 +90,7 @@ class Upstreams:
         # The pool reads this anew when the body begins.
         patience["read"] = reach.silent_seconds
         try:
-            assert isinstance(response.stream, AsyncIterable)
-            async with aclosing(_pieces(response.stream)) as pieces:
+            async with aclosing(_pieces(response)) as pieces:
                 headers = [(name.lower(), value) for name, value in response.headers]
                 yield Reply(response.status, headers, pieces)
         finally:
@@ -123,17 +122,15 @@ async def _cut(body: bytes) -> AsyncIterator[bytes]:
         yield body[at : at + _PIECE_BYTES]
 
 
-async def _pieces(stream: AsyncIterable[bytes]) -> AsyncGenerator[bytes]:
-    iterator = stream.__aiter__()
-    assert isinstance(iterator, AsyncGenerator)
+async def _pieces(response: httpcore2.Response) -> AsyncGenerator[bytes]:
     with _told():
-        async with aclosing(iterator):
-            async for piece in iterator:
+        async with aclosing(response.aiter_stream()) as pieces:
+            async for piece in pieces:
                 yield piece
 
 
 @contextmanager
-def _told() -> Iterator[None]:
+def _told() -> Generator[None]:
     """Say what went wrong in our own words: those of others may quote a header."""
     try:
         yield

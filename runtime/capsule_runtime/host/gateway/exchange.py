@@ -1,10 +1,9 @@
-"""One connection of a client: its requests one after the other, and what is answered to each."""
+"""One request of a client: its head and body as they are read, and what is answered."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from http import HTTPStatus
-from socket import MSG_PEEK, socket
 
 import anyio
 import h11
@@ -12,111 +11,17 @@ import msgspec
 
 from capsule_runtime.core.http_head import (
     declared_length,
-    end_of_head,
     malformed,
     read_head,
     wants_close,
 )
 from capsule_runtime.core.relaying import Answer, Fault, Header, RequestHead
-from capsule_runtime.host.gateway.bounds import Bounds
+from capsule_runtime.host.gateway.client import Client, Gone, Room, Unheard
 from capsule_runtime.host.sockets import dismiss, receive, send_all
 
 _BYTES_PER_CHUNK = 64
 _RETRY_AFTER = (b"retry-after", b"1")
 _PHRASES = {status.value: status.phrase.encode() for status in HTTPStatus}
-
-
-class Unheard(Exception):
-    """Raised where a request is not understood, or bigger or slower than it may be."""
-
-    def __init__(self, fault: Fault) -> None:
-        super().__init__(fault.message)
-        self.fault = fault
-
-
-class Gone(Exception):
-    """Raised where the client has left, or does not take what it asked for."""
-
-
-class Room:
-    """What the bodies of all requests under way in one run may hold together."""
-
-    def __init__(self, most: int) -> None:
-        self._left = most
-
-    def take(self, size: int) -> bool:
-        """Take *size* bytes, unless there are too few; tell whether they were taken."""
-        if size > self._left:
-            return False
-        self._left -= size
-        return True
-
-    def give_back(self, size: int) -> None:
-        """Give back what was taken."""
-        self._left += size
-
-
-class Client:
-    """Whoever is at the other end, and what it said that belongs to no request yet."""
-
-    def __init__(self, peer: socket, bounds: Bounds) -> None:
-        self.peer = peer
-        self.bounds = bounds
-        self.said = b""
-
-    async def begins(self) -> bool:
-        """Wait for the first byte of a request; tell whether one came."""
-        while not self.said.lstrip(b"\r\n"):
-            # RFC 9112, 2.2: an empty line before a request is ignored. One, not a stream of them.
-            if len(self.said) > 2:
-                return False
-            if not (data := await self._heard()):
-                return False
-            self.said += data
-        self.said = self.said.lstrip(b"\r\n")
-        return True
-
-    async def head(self) -> bytes:
-        """Return the head of the request that has begun.
-
-        Raises:
-            Unheard: it is too long, or does not come in time.
-            Gone: the client left within it.
-        """
-        with anyio.move_on_after(self.bounds.head_seconds):
-            while (end := end_of_head(self.said)) < 0 and len(self.said) <= self.bounds.head_bytes:
-                if not (data := await self._heard()):
-                    raise Gone
-                self.said += data
-            if end < 0 or end > self.bounds.head_bytes:
-                most = self.bounds.head_bytes
-                raise Unheard(Fault(431, "head", f"the head has more than {most} bytes"))
-            raw, self.said = self.said[:end], self.said[end:]
-            return raw
-        raise Unheard(Fault(408, "slow-head", "the head of the request took too long"))
-
-    async def has_left(self) -> None:
-        """Return when the client has left, or says something already for its next request.
-
-        One that says that it will say no more is taken for gone: clients of HTTP do not.
-        """
-        if self.said:
-            await anyio.sleep_forever()
-        await anyio.wait_readable(self.peer)
-        try:
-            left = not self.peer.recv(1, MSG_PEEK)
-        except BlockingIOError:
-            left = False
-        except OSError:
-            left = True
-        if not left:
-            await anyio.sleep_forever()
-
-    async def _heard(self) -> bytes:
-        try:
-            return await receive(self.peer, self.bounds.head_bytes)
-        except OSError:
-            return b""
 
 
 class Exchange:
@@ -216,22 +121,24 @@ class Exchange:
         return http.our_state is h11.DONE and http.their_state is h11.DONE and not self._closes
 
     async def answer(self, answer: Answer) -> None:
-        """Send all of an answer; the client can read it whatever it still sends.
+        """Send all of an answer.
 
         Raises:
             Gone: the client has left.
         """
-        is_heard = self._http.their_state in (h11.DONE, h11.MUST_CLOSE)
-        self._closes = self._closes or not is_heard
+        await self._send_bytes(self._whole(answer))
+
+    def _whole(self, answer: Answer) -> bytes:
         headers = [*answer.headers, (b"content-length", str(len(answer.body)).encode())]
         events: list[h11.Event] = [self._response(answer.status, headers)]
         if answer.body and not self._wants_no_body:
             events.append(h11.Data(data=answer.body))
-        data = b"".join(self._http.send(event) or b"" for event in [*events, h11.EndOfMessage()])
-        if is_heard:
-            await self._send_bytes(data)
-        else:
-            await dismiss(self._client.peer, data)
+        return b"".join(self._http.send(event) or b"" for event in [*events, h11.EndOfMessage()])
+
+    async def refuse(self, fault: Fault) -> None:
+        """Say why, and end the conversation; the client can read it whatever it still sends."""
+        self._closes = True
+        await dismiss(self._client.peer, self._whole(answer_of(fault)))
 
     async def begin(self, status: int, headers: Sequence[Header]) -> None:
         """Send the head of an answer whose end nobody knows yet.
