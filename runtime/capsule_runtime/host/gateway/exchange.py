@@ -17,10 +17,11 @@ from capsule_runtime.core.http_head import (
 )
 from capsule_runtime.core.relaying import Answer, Fault, Header, RequestHead
 from capsule_runtime.host.gateway.client import Client, Gone, Room, Unheard
-from capsule_runtime.host.sockets import dismiss, receive, send_all
+from capsule_runtime.host.sockets import dismiss, receive, send_all, send_some
 
 _BYTES_PER_CHUNK = 64
 _RETRY_AFTER = (b"retry-after", b"1")
+_WITHOUT_BODY = (HTTPStatus.NO_CONTENT, HTTPStatus.NOT_MODIFIED)
 _PHRASES = {status.value: status.phrase.encode() for status in HTTPStatus}
 
 
@@ -35,6 +36,7 @@ class Exchange:
         """Whether the client has heard anything of an answer."""
         self._closes = False
         self._wants_no_body = False
+        self._has_body = False
 
     def read(self, raw: bytes, authorities: frozenset[bytes]) -> RequestHead:
         """Return the head that is *raw*.
@@ -146,6 +148,7 @@ class Exchange:
         Raises:
             Gone: the client has left.
         """
+        self._has_body = not self._wants_no_body and status not in _WITHOUT_BODY
         await self._send(self._response(status, headers))
 
     async def pass_on(self, data: bytes) -> None:
@@ -154,8 +157,9 @@ class Exchange:
         Raises:
             Gone: the client has left.
         """
-        if data:
-            await self._send(h11.Data(data=data))
+        if data and self._has_body:
+            # As h11 would frame it, at a fifth of the cost: there is a piece for each few letters.
+            await self._send_bytes(b"%x\r\n%b\r\n" % (len(data), data))
 
     async def finish(self) -> None:
         """Say that the answer is whole.
@@ -176,9 +180,14 @@ class Exchange:
         await self._send_bytes(self._http.send(event) or b"")
 
     async def _send_bytes(self, data: bytes) -> None:
+        peer = self._client.peer
         try:
+            # Mostly there is room for all, and no deadline is needed.
+            sent = send_some(peer, data)
+            if sent == len(data):
+                return
             with anyio.move_on_after(self._bounds.client_seconds):
-                await send_all(self._client.peer, data)
+                await send_all(peer, data[sent:])
                 return
         except OSError:
             raise Gone from None
