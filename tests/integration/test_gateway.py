@@ -85,6 +85,28 @@ async def test_each_piece_of_a_stream_comes_when_it_is_said() -> None:
     assert parsed(said)[2:] == (EVENT * 3, True)
 
 
+@pytest.mark.parametrize(
+    ("method", "state"),
+    [("HEAD", "200 OK"), ("GET", "204 No Content"), ("GET", "304 Not Modified")],
+)
+async def test_what_has_no_body_has_none_whatever_a_meter_returns(method: str, state: str) -> None:
+    class Talkative(Tape):
+        def chunk(self, data: bytes) -> bytes:
+            return b"more"
+
+    async def script(heard: Heard) -> None:
+        await heard.say_whole(b"", status=state)
+
+    async with open_gate(script) as gate:
+        gate.policy.new_tape = Talkative
+        answer = await gate.asked(
+            f"{method} /v1 HTTP/1.1\r\nHost: {AUTHORITY}\r\n{LAST}\r\n".encode()
+        )
+
+    assert answer.endswith(b"\r\n\r\n")
+    assert b"more" not in answer
+
+
 async def test_connections_are_kept_on_both_sides() -> None:
     async with open_gate() as gate, gate.visitor() as client:
         for _ in range(3):
@@ -299,6 +321,19 @@ async def test_a_certificate_for_another_name_is_wrong(tmp_path: Path) -> None:
         assert gate.upstream.heard == []
 
 
+async def test_an_answer_is_cut_where_tls_ends_without_its_farewell(tmp_path: Path) -> None:
+    async def script(heard: Heard) -> None:
+        await heard.say(b"HTTP/1.1 200 OK\r\n\r\nhello")
+        await heard.stream.aclose()
+
+    server, client = certificates(tmp_path)
+    async with open_gate(script, server_tls=server, client_tls=client) as gate:
+        answer = await gate.asked(post(head=LAST))
+
+    assert parsed(answer)[2:] == (b"hello", False)
+    assert gate.tape.endings == [Ending.CUT]
+
+
 # Back-pressure.
 
 
@@ -446,7 +481,7 @@ async def test_an_upstream_that_does_not_begin_is_given_up() -> None:
 
 
 async def test_an_upstream_that_falls_silent_is_given_up() -> None:
-    async with open_gate(silence_within, reach=Reach(silent_seconds=0.05)) as gate:
+    async with open_gate(silence_within, Bounds(silent_seconds=0.05)) as gate:
         answer = await gate.asked(post(head=LAST))
 
     assert parsed(answer)[2:] == (EVENT, False)

@@ -24,9 +24,11 @@ class Bounds(Struct, frozen=True):
     head_seconds: float = 10
     body_seconds: float = 60
     client_seconds: float = 300
-    """Until the client takes the next piece of its answer."""
+    """Until the client takes the next piece of its answer; up to half a second more is given."""
     first_byte_seconds: float = 900
     """From a call's admission to the head of its answer, dialling and sending included."""
+    silent_seconds: float = 300
+    """Between two pieces of an answer; up to half a second more is given."""
     total_seconds: float = 3600
     """From a call's admission to the end of its answer."""
     end_seconds: float = 10

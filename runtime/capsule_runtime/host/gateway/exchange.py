@@ -30,7 +30,7 @@ class Exchange:
 
     def __init__(self, client: Client) -> None:
         self._client = client
-        self._bounds = client.bounds
+        self.bounds = client.bounds
         self._http = h11.Connection(h11.SERVER, client.bounds.head_bytes)
         self.has_begun = False
         """Whether the client has heard anything of an answer."""
@@ -44,7 +44,7 @@ class Exchange:
         Raises:
             Unheard: it is refused.
         """
-        head = read_head(raw, authorities, self._bounds.headers)
+        head = read_head(raw, authorities, self.bounds.headers)
         if isinstance(head, Fault):
             raise Unheard(head)
         self._http.receive_data(raw)
@@ -55,7 +55,7 @@ class Exchange:
         assert isinstance(event, h11.Request)
         self._closes = wants_close(head.headers)
         self._wants_no_body = head.method == "HEAD"
-        if (declared_length(head) or 0) > self._bounds.body_bytes:
+        if (declared_length(head) or 0) > self.bounds.body_bytes:
             raise Unheard(self._too_large())
         return head
 
@@ -68,7 +68,7 @@ class Exchange:
         """
         body = bytearray()
         try:
-            with anyio.move_on_after(self._bounds.body_seconds):
+            with anyio.move_on_after(self.bounds.body_seconds):
                 await self._read_body(body, room)
                 return body
             raise Unheard(Fault(408, "slow-body", "the body of the request took too long"))
@@ -83,9 +83,9 @@ class Exchange:
             client.said = b""
         while not isinstance(event := await self._next(), h11.EndOfMessage):
             chunks += 1
-            if len(body) + len(event.data) > self._bounds.body_bytes:
+            if len(body) + len(event.data) > self.bounds.body_bytes:
                 raise Unheard(self._too_large())
-            if chunks > self._bounds.chunks + len(body) // _BYTES_PER_CHUNK:
+            if chunks > self.bounds.chunks + len(body) // _BYTES_PER_CHUNK:
                 raise Unheard(malformed("the body comes in too many chunks"))
             if not room.take(len(event.data)):
                 message = "the bodies of all requests under way are too much"
@@ -114,7 +114,7 @@ class Exchange:
             self._http.receive_data(data)
 
     def _too_large(self) -> Fault:
-        return Fault(413, "body", f"the body has more than {self._bounds.body_bytes} bytes")
+        return Fault(413, "body", f"the body has more than {self.bounds.body_bytes} bytes")
 
     @property
     def may_go_on(self) -> bool:
@@ -186,7 +186,7 @@ class Exchange:
             sent = send_some(peer, data)
             if sent == len(data):
                 return
-            with anyio.move_on_after(self._bounds.client_seconds):
+            with anyio.move_on_after(self.bounds.client_seconds):
                 await send_all(peer, data[sent:])
                 return
         except OSError:

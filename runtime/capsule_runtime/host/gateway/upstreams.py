@@ -5,7 +5,6 @@ from __future__ import annotations
 import ssl
 from collections.abc import AsyncGenerator, AsyncIterator, Generator
 from contextlib import aclosing, asynccontextmanager, contextmanager
-from socket import IPPROTO_TCP, SO_KEEPALIVE, SOL_SOCKET, TCP_NODELAY
 from typing import NamedTuple
 
 import anyio
@@ -14,14 +13,14 @@ from msgspec import Struct
 
 from capsule_runtime.core.http_passing import headers_upstream, target_upstream
 from capsule_runtime.core.relaying import Fault, Forward, Header, RequestHead
+from capsule_runtime.host.gateway.connecting import Dialler
 
 _PIECE_BYTES = 64 * 1024
 _CLOSE_SECONDS = 5.0
-_OPTIONS = ((IPPROTO_TCP, TCP_NODELAY, 1), (SOL_SOCKET, SO_KEEPALIVE, 1))
 
 
 class Reach(Struct, frozen=True):
-    """How many connections there may be, and how long an upstream may be silent."""
+    """How many connections there may be, and how long it may take to get and use one."""
 
     connections: int = 1024
     idle_connections: int = 64
@@ -33,8 +32,6 @@ class Reach(Struct, frozen=True):
     connect_seconds: float = 15
     send_seconds: float = 60
     """Until the upstream takes the next piece of a request."""
-    silent_seconds: float = 300
-    """Between two pieces of an answer."""
 
 
 class Unserved(Exception):
@@ -61,12 +58,11 @@ class Upstreams:
         self._reach = reach
 
     @asynccontextmanager
-    async def asked(
-        self, forward: Forward, head: RequestHead, first_byte_seconds: float
-    ) -> AsyncGenerator[Reply]:
+    async def asked(self, forward: Forward, head: RequestHead) -> AsyncGenerator[Reply]:
         """Send *forward*, the call that came with *head*, and yield the reply once it begins.
 
-        Leave the block early and the upstream's connection is closed.
+        For that and for each piece the caller waits as long as it likes. Leave the block early and
+        the upstream's connection is closed.
 
         Raises:
             Unserved: here, or between the pieces.
@@ -76,19 +72,12 @@ class Upstreams:
             "pool": reach.wait_seconds,
             "connect": reach.connect_seconds,
             "write": reach.send_seconds,
-            "read": None,
         }
-        request = _request(forward, head, patience)
-        response: httpcore2.Response | None = None
-        with _told(), anyio.move_on_after(first_byte_seconds):
-            response = await self._pool.handle_async_request(request)
-        if response is None:
-            raise Unserved(Fault(504, "first-byte-timeout", "the provider did not begin to answer"))
+        with _told():
+            response = await self._pool.handle_async_request(_request(forward, head, patience))
         if not 200 <= response.status <= 599:
             await response.aclose()
             raise Unserved(Fault(502, "status", "the provider answered what is no answer"))
-        # The pool reads this anew when the body begins.
-        patience["read"] = reach.silent_seconds
         try:
             async with aclosing(_pieces(response)) as pieces:
                 headers = [(name.lower(), value) for name, value in response.headers]
@@ -98,9 +87,7 @@ class Upstreams:
                 await response.aclose()
 
 
-def _request(
-    forward: Forward, head: RequestHead, patience: dict[str, float | None]
-) -> httpcore2.Request:
+def _request(forward: Forward, head: RequestHead, patience: dict[str, float]) -> httpcore2.Request:
     origin, body = forward.origin, forward.body
     headers = headers_upstream(head.headers, forward)
     if body or head.method not in ("GET", "HEAD"):
@@ -169,7 +156,7 @@ async def open_upstreams(
         max_connections=reach.connections,
         max_keepalive_connections=reach.idle_connections,
         keepalive_expiry=reach.keep_seconds,
-        socket_options=_OPTIONS,
+        network_backend=Dialler(),
     )
     try:
         yield Upstreams(pool, reach)
