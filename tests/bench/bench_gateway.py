@@ -108,8 +108,8 @@ async def serve_the_gateway(port: int) -> None:
 class Seen:
     """In milliseconds: until the head of an answer came, and how old each piece was."""
 
-    first: list[float] = field(default_factory=list)
-    pieces: list[float] = field(default_factory=list)
+    first: list[float] = field(default_factory=list[float])
+    pieces: list[float] = field(default_factory=list[float])
 
 
 async def follow(port: int, seen: Seen, wait_seconds: float) -> None:

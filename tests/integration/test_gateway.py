@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 from functools import partial
 from pathlib import Path
+from socket import create_server, socket
 
 import anyio
 import anyio.lowlevel
@@ -14,7 +15,7 @@ from capsule_runtime.core.origins import Origin
 from capsule_runtime.core.relaying import Answer, Credential, Ending
 from capsule_runtime.host.gateway import Bounds
 from capsule_runtime.host.gateway.upstreams import Reach
-from support.doors import PATIENCE_SECONDS, open_files
+from support.doors import PATIENCE_SECONDS, open_files, open_place
 from support.gateway import (
     AUTHORITY,
     CREDENTIAL,
@@ -471,6 +472,46 @@ async def silence_within(heard: Heard) -> None:
     await heard.is_left()
 
 
+async def test_an_upstream_that_cannot_be_dialled_in_time_is_given_up() -> None:
+    async with open_gate(reach=Reach(connect_seconds=0.05)) as gate:
+        with socket() as full, socket() as first, socket() as second:
+            full.bind(("127.0.0.1", 0))
+            full.listen(0)
+            for caller in (first, second):
+                caller.setblocking(False)
+                caller.connect_ex(full.getsockname())
+            gate.policy.origin = Origin("http", *full.getsockname())
+            answer = await gate.asked(post(head=LAST))
+
+    assert status(answer) == 504
+    assert b"connect_timeout" in answer
+    assert gate.tape.endings == [Ending.CUT]
+
+
+async def test_an_upstream_that_does_not_take_the_body_is_given_up() -> None:
+    async with open_gate(reach=Reach(send_seconds=0.05)) as gate:
+        with create_server(("127.0.0.1", 0)) as deaf:
+            gate.policy.origin = Origin("http", *deaf.getsockname())
+            answer = await gate.asked(post(b"x" * 16_000_000, LAST))
+
+    assert status(answer) == 504
+    assert gate.tape.endings == [Ending.CUT]
+
+
+async def test_an_upstream_may_answer_before_it_has_taken_the_body() -> None:
+    async with open_gate() as gate, open_place() as place:
+        gate.policy.origin = Origin("http", "127.0.0.1", place.port)
+        async with gate.visitor(post(b"x" * 16_000_000, LAST)) as client, place.visitor() as server:
+            await server.hear(1000)
+            await server.say(b"HTTP/1.1 413 Too Much\r\nContent-Length: 0\r\n\r\n")
+            await server.end()
+            async with anyio.create_task_group() as tasks:
+                tasks.start_soon(server.hear_all)
+                answer = await client.hear_all()
+
+    assert status(answer) == 413
+
+
 async def test_an_upstream_that_does_not_begin_is_given_up() -> None:
     async with open_gate(silence, Bounds(first_byte_seconds=0.05)) as gate:
         answer = await gate.asked(post(head=LAST))
@@ -539,17 +580,25 @@ async def test_the_end_of_a_supervisor_cuts_all_calls_and_leaves_nothing() -> No
     assert open_files() <= before
 
 
-async def test_a_call_that_is_cut_at_any_moment_ends_its_meter_once() -> None:
+@pytest.mark.parametrize("secured", [False, True], ids=["plain", "tls"])
+async def test_a_call_that_is_cut_at_any_moment_ends_its_meter_once(
+    secured: bool, tmp_path: Path
+) -> None:
     """The gateway is closed after so many steps of the loop as a call can take."""
+    server, client = certificates(tmp_path) if secured else (None, None)
     before = open_files()
+    endings: list[Ending] = []
     for steps in range(0, 120, 3):
-        async with open_gate(stream_of) as gate, gate.visitor(post()):
-            for _ in range(steps):
-                await anyio.lowlevel.checkpoint()
-            await gate.close()
+        async with open_gate(stream_of, server_tls=server, client_tls=client) as gate:
+            async with gate.visitor(post()):
+                for _ in range(steps):
+                    await anyio.lowlevel.checkpoint()
+                await gate.close()
 
-            assert [len(tape.endings) for tape in gate.policy.tapes] in ([], [1])
+                assert [len(tape.endings) for tape in gate.policy.tapes] in ([], [1])
+                endings += [ending for tape in gate.policy.tapes for ending in tape.endings]
 
+    assert set(endings) == {Ending.CUT, Ending.COMPLETE}
     assert open_files() <= before
 
 
