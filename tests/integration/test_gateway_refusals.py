@@ -66,6 +66,8 @@ def head(lines: str, first: str = "POST /v1 HTTP/1.1") -> bytes:
         (head(HOST + "X: a\r\n" * 100), 431),
         (head(f"{HOST}X: {'a' * 16384}\r\n"), 431),
         (head(f"{HOST}Upgrade: websocket\r\nConnection: upgrade\r\n"), 501),
+        (head(f"{HOST}Content-Length: 1\r\n", "GET /v1 HTTP/1.1") + b"x", 400),
+        (head(f"{HOST}Transfer-Encoding: chunked\r\n", "HEAD /v1 HTTP/1.1"), 400),
         (head(f"{HOST}Expect: 200-ok\r\n"), 417),
         (head(f"{HOST}Transfer-Encoding: chunked\r\n") + b"0\r\nX-Trailer: 1\r\n\r\n", 400),
         (head(f"{HOST}Transfer-Encoding: chunked\r\n") + b"zz\r\n", 400),

@@ -15,6 +15,8 @@ _END = b"\r\n\r\n"
 _REQUEST = re.compile(rb"([!#$%&'*+.^_`|~0-9A-Za-z-]{1,32}) ([\x21-\x7e]+) HTTP/([0-9]\.[0-9])")
 _FIELD = re.compile(rb"([!#$%&'*+.^_`|~0-9A-Za-z-]+):[ \t]*([^\x00-\x08\x0a-\x1f\x7f]*)")
 _LENGTH = re.compile(rb"[0-9]{1,18}")
+_BODILESS = ("GET", "HEAD")
+"""An upstream that ignores their bodies would take one for the next request, maybe another run's."""
 _ONCE = (b"host", b"content-length", b"transfer-encoding", b"expect", b"content-type")
 
 
@@ -57,8 +59,10 @@ def _refusal(head: RequestHead, authorities: Collection[bytes]) -> Fault | None:
         return Fault(421, "host", "this is not the server that the host names")
     if head.values(b"upgrade"):
         return Fault(501, "upgrade", "no other protocol is spoken here")
-    return _framing_refusal(head.values(b"content-length"), head.values(b"transfer-encoding")) or (
-        _expectation_refusal(head.values(b"expect"))
+    return (
+        _framing_refusal(head.values(b"content-length"), head.values(b"transfer-encoding"))
+        or _bodiless_refusal(head)
+        or _expectation_refusal(head.values(b"expect"))
     )
 
 
@@ -69,6 +73,12 @@ def _framing_refusal(lengths: list[bytes], encodings: list[bytes]) -> Fault | No
         return malformed("the length is no number")
     if encodings and encodings[0].lower() != b"chunked":
         return Fault(501, "transfer-encoding", "bodies come with a length, or chunked")
+    return None
+
+
+def _bodiless_refusal(head: RequestHead) -> Fault | None:
+    if head.method in _BODILESS and declared_length(head) != 0:
+        return malformed(f"a body for {head.method}")
     return None
 
 
