@@ -24,6 +24,10 @@ class Connection(httpcore2.AsyncNetworkStream):
 
     def __init__(self, stream: ByteStream) -> None:
         self._stream = stream
+        # Made once: the pool asks each idle connection at each request.
+        self._socket = stream.extra(SocketAttribute.raw_socket)
+        self._poll = select.poll()
+        self._poll.register(self._socket, select.POLLIN)
 
     async def read(self, max_bytes: int, timeout: float | None = None) -> bytes:
         """Return what has come; nothing at the end. *timeout* is the reader's to keep."""
@@ -72,12 +76,7 @@ class Connection(httpcore2.AsyncNetworkStream):
         """Return whether something can be read; the pool wants to know nothing else of ours."""
         if info != "is_readable":
             return None
-        raw = self._stream.extra(SocketAttribute.raw_socket, None)
-        if raw is None or raw.fileno() < 0:
-            return True
-        poll = select.poll()
-        poll.register(raw, select.POLLIN)
-        return bool(poll.poll(0))
+        return self._socket.fileno() < 0 or bool(self._poll.poll(0))
 
 
 class Dialler(httpcore2.AsyncNetworkBackend):
