@@ -35,6 +35,7 @@ PIECES = 40
 GAP_SECONDS = 0.05
 PADDING = b"x" * 160
 ROUNDS = 2
+CALLS_ALONE = 300
 BULK_BYTES = 64 * 1024 * 1024
 BULK_PIECE = 16 * 1024
 _STAMP = re.compile(rb"@(\d+)@")
@@ -50,17 +51,19 @@ async def attend(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> 
             length = int(re.findall(rb"(?i)content-length: (\d+)", head)[0])
             await reader.readexactly(length)
             writer.write(b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n")
-            await (bulk(writer) if b"/bulk" in head else stream(writer))
+            pieces = 1 if b"/short" in head else PIECES
+            await (bulk(writer) if b"/bulk" in head else stream(writer, pieces))
             writer.write(b"0\r\n\r\n")
     except (asyncio.IncompleteReadError, ConnectionError):
         writer.close()
 
 
-async def stream(writer: asyncio.StreamWriter) -> None:
-    for _ in range(PIECES):
+async def stream(writer: asyncio.StreamWriter, pieces: int) -> None:
+    for number in range(pieces):
+        if number:
+            await asyncio.sleep(GAP_SECONDS)
         piece = b"data: @%d@%s\n\n" % (time.monotonic_ns(), PADDING)
         writer.write(b"%x\r\n%s\r\n" % (len(piece), piece))
-        await asyncio.sleep(GAP_SECONDS)
 
 
 async def bulk(writer: asyncio.StreamWriter) -> None:
@@ -112,12 +115,11 @@ class Seen:
     pieces: list[float] = field(default_factory=list[float])
 
 
-async def follow(port: int, seen: Seen, wait_seconds: float) -> None:
-    await asyncio.sleep(wait_seconds)
+async def follow(port: int, seen: Seen, calls: int, target: str = "/v1") -> None:
     reader, writer = await asyncio.open_connection("127.0.0.1", port)
-    for _ in range(ROUNDS):
+    for _ in range(calls):
         began, is_first, rest = time.monotonic_ns(), True, b""
-        writer.write(post(b"x" * 2000))
+        writer.write(post(b"x" * 2000, target=target))
         while not rest.endswith(b"0\r\n\r\n"):
             data = await reader.read(65536)
             now = time.monotonic_ns()
@@ -133,10 +135,17 @@ async def follow(port: int, seen: Seen, wait_seconds: float) -> None:
 
 async def follow_many(port: int, streams: int) -> Seen:
     seen = Seen()
-    span = PIECES * GAP_SECONDS
     async with asyncio.TaskGroup() as tasks:
-        for number in range(streams):
-            tasks.create_task(follow(port, seen, span * number / streams))
+        for _ in range(streams):
+            tasks.create_task(follow(port, seen, ROUNDS))
+            await asyncio.sleep(PIECES * GAP_SECONDS / streams)
+    return seen
+
+
+async def call_alone(port: int) -> Seen:
+    seen = Seen()
+    await follow(port, Seen(), 20, "/short")
+    await follow(port, seen, CALLS_ALONE, "/short")
     return seen
 
 
@@ -194,6 +203,12 @@ def measure(streams: int, direct: int, through: int, pid: int) -> None:
     say(summary("each piece", plain.pieces, seen.pieces))
 
 
+def measure_alone(direct: int, through: int) -> None:
+    plain, seen = asyncio.run(call_alone(direct)), asyncio.run(call_alone(through))
+    say(f"{CALLS_ALONE} calls of one piece, one after the other")
+    say(summary("first byte", plain.first, seen.first))
+
+
 def measure_bulk(direct: int, through: int, pid: int) -> None:
     plain = asyncio.run(take_bulk(direct))
     before = cpu_seconds(pid)
@@ -212,6 +227,7 @@ def main(backend: str) -> None:
     with started("upstream") as (_, direct), started("gateway", str(direct), backend) as gateway:
         pid, through = gateway
         say(f"{backend}, load {os.getloadavg()[0]:.1f}; gateway idle: PSS {pss_mib(pid):.1f} MiB")
+        measure_alone(direct, through)
         for streams in (1, 50, 200):
             measure(streams, direct, through, pid)
         measure_bulk(direct, through, pid)
