@@ -9,6 +9,7 @@ if TYPE_CHECKING:
     from capsule_runtime.core.calls import CallUsage, UsageTotal
     from capsule_runtime.core.ceilings import Ceilings, DayCeilings
     from capsule_runtime.core.outcome import Outcome, Reason, exit_code
+    from capsule_runtime.core.work import Tally, Warned, WorkChanges
     from capsule_runtime.driver import (
         Description,
         Driver,
@@ -123,6 +124,7 @@ __all__ = [
     "StoreError",
     "Supervisor",
     "Suspend",
+    "Tally",
     "Text",
     "TextDelta",
     "TextFrame",
@@ -138,6 +140,8 @@ __all__ = [
     "Usage",
     "UsageError",
     "UsageTotal",
+    "Warned",
+    "WorkChanges",
     "exit_code",
     "find_driver",
     "open_supervisor",
@@ -157,6 +161,11 @@ _HOMES = {
         "Outcome",
         "Reason",
         "exit_code",
+    ),
+    "core.work": (
+        "Tally",
+        "Warned",
+        "WorkChanges",
     ),
     "driver": (
         "Description",

@@ -136,6 +136,12 @@ class ActiveRun:
         for failure in failures:
             raise failure
 
+    @property
+    def may_have_left(self) -> bool:
+        """Whether its burial is on record, and did not prove that nothing of it lives."""
+        tree = self._log.record.tree
+        return tree is not None and tree.left != 0
+
     async def over(self) -> None:
         """Wait until nothing more happens: its end is on record, or its log is lost."""
         await self._ended.wait()

@@ -26,6 +26,7 @@ def created_run(
         digest=ready.standing.asks.digest,
         workdir_mode=ready.workdir_mode,
         why_copy=ready.why_copy,
+        setting=context.setting,
     )
 
 

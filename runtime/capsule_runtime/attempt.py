@@ -99,7 +99,7 @@ class Attempt:
                 raise HarnessError("E-HAR-005", self._driver.fault)
             with (
                 open_stdio(self._host.hub, places.run, wide_bytes=wide) as stdio,
-                StderrLog(places.run / "stderr.log") as stderr,
+                StderrLog(places.run / "stderr.log", launching.redactor) as stderr,
             ):
                 tree = await self._spawn(launching.launch, stdio)
                 del launching

@@ -26,6 +26,8 @@ class RunSettings(Struct, frozen=True, forbid_unknown_fields=True, omit_defaults
     """The weakest tier that will ever do; no flag and no manifest lowers it."""
     on_permission: Wish | None = None
     """What a harness is told at least when it asks whether it may use a tool."""
+    bwrap: str | None = None
+    """The bubblewrap that seals runs, tried before those of the system; absolute, or below `~/`."""
 
 
 class DaySettings(Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
@@ -86,6 +88,8 @@ def parse_config(text: str, path: str) -> Config:
     config = file.parse(Config)
     for trouble in troubles(config.grants, of_manifest=False):
         file.refuse_value(("grants", *trouble.key), trouble.value, trouble.what)
+    if (named := config.run.bwrap) is not None and (what := trouble_with_path(named)):
+        file.refuse_value(("run", "bwrap"), named, what, "Name the program by its whole path.")
     for folder, granted in config.grants_for.items():
         if what := trouble_with_path(folder):
             file.refuse_value(("grants_for", folder), folder, what, "Name the capsule's folder.")

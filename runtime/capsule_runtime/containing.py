@@ -17,6 +17,7 @@ from capsule_runtime.core.sandbox_plan import WallPlan, plan_walls
 from capsule_runtime.core.scoped_walls import SCOPED, Scoping, plan_scoped
 from capsule_runtime.core.sealed_walls import SEALED, Sealing, plan_sealed
 from capsule_runtime.core.seen_places import seen_places
+from capsule_runtime.core.setting import Setting, TierClass
 from capsule_runtime.core.wall_limits import ResourceLimits
 from capsule_runtime.errors import ContainmentError, HostError, UsageError
 from capsule_runtime.granting import Standing
@@ -53,6 +54,14 @@ class Shell(Struct, frozen=True):
             workdir=Path(seen.workdir),
         )
 
+    def setting(self, places: Places) -> Setting:
+        """Return where a harness finds itself, as a context keeps it."""
+        if self.sealing is not None:
+            seen = self.seen(places)
+            return Setting("sealed", str(seen.home), str(seen.workdir))
+        home, workdir = map(os.path.realpath, (places.home, places.original))
+        return Setting("unsealed", home, workdir)
+
     def leased(self) -> Shell:
         """Return the same with a user of its own, if nobody else may run here; see `release`.
 
@@ -61,10 +70,10 @@ class Shell(Struct, frozen=True):
         """
         return self.of_user(run_users().lease()) if self.needs_user else self
 
-    def release(self) -> None:
-        """Give back the user that was leased, of whom nothing is left."""
+    def release(self, *, is_kept: bool = False) -> None:
+        """Give back the user that was leased, unless something of it is left."""
         made = self.sealing or self.scoping
-        if made is not None and made.user is not None:
+        if made is not None and made.user is not None and not is_kept:
             run_users().release(made.user)
 
     def of_user(self, user: int) -> Shell:
@@ -123,19 +132,24 @@ class Shell(Struct, frozen=True):
 ADVISORY = Shell("advisory")
 
 
-def shell_of(standing: Standing, state: Path) -> Shell:
+def shell_of(standing: Standing, state: Path, context: TierClass | None = None) -> Shell:
     """Return the tier that a run gets here: what was named, or the strongest there is.
+
+    Where none was named, a run in a *context* of that class stays in it, as far as the floor lets it.
 
     Raises:
         ContainmentError: E-CAP-001, it is weaker than the floor.
     """
-    if standing.floor == "advisory":
+    stays_sealed = context == SEALED and not standing.is_named
+    if standing.floor == "advisory" and not stays_sealed:
         return ADVISORY
     found = namespaces.find_namespaces(state)
-    wants_scoped = standing.is_named and standing.floor == "scoped"
+    wants_scoped = (standing.is_named or context == "unsealed") and standing.floor == "scoped"
     if found.variant and not wants_scoped:
         sealing = sealing_with(found)
         return Shell(SEALED, struct_replace(sealing, shifts=_shows(state)))
+    if standing.floor == "advisory":
+        return ADVISORY
     if standing.floor == SEALED:
         raise _refusal(SEALED, found.why, found.fix)
     from capsule_runtime.host.scoping import find_scopes  # it tries a broker: most have no need

@@ -75,6 +75,8 @@ def _how_it_works() -> str:
 
 def _sealed(found: Namespaces, works: str) -> TierFound:
     how = f"{found.bwrap} {found.version}, {found.variant}{works}" if found.variant else ""
+    if found.passed_over:
+        how += f" ({found.passed_over})"
     return TierFound(SEALED, bool(found.variant), how, found.why, found.fix)
 
 

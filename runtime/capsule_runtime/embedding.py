@@ -14,6 +14,7 @@ from capsule_runtime.core.chain import Row
 from capsule_runtime.core.index import IndexRow
 from capsule_runtime.core.log import Record
 from capsule_runtime.core.outcome import Outcome, Reason
+from capsule_runtime.core.work import WorkChanges
 from capsule_runtime.errors import StoreError
 from capsule_runtime.frames import Frame
 
@@ -62,6 +63,10 @@ class RunResult(Struct, frozen=True):
     ended_at: str
     out: Path
     """The folder of what the run left; `result.txt` in it is the answer."""
+    changes: WorkChanges | None = None
+    """What it changed in the work directory, with warnings; None if there was nothing to tell."""
+    awaits_apply: bool = False
+    """Whether these are changes of a copy, which `capsule apply` would make in the original."""
 
 
 class RunHandle(Protocol):
@@ -188,4 +193,14 @@ def result_of(record: Record, out: Path) -> RunResult:
         created_at=created.at,
         ended_at=ended.at,
         out=out,
+        changes=record.changes,
+        awaits_apply=awaits_apply(record),
     )
+
+
+def awaits_apply(record: Record) -> bool:
+    """Tell whether the run changed something in a copy that nobody has applied yet."""
+    changes = record.changes
+    if changes is None or changes.tally is None or record.applied is not None:
+        return False
+    return changes.tally.total + changes.internal > 0

@@ -164,6 +164,13 @@ def caveats_of_grants(standing: Standing, env: Mapping[str, str], net: str) -> l
         caveats.append("hosts: nothing holds the harness to them; the network is open")
     if grants.secrets:
         caveats.append(f"the harness itself holds these secrets: {', '.join(grants.secrets)}")
+        from capsule_runtime.core.secrets import SECRET_CHARACTERS, secrets_of
+
+        known = secrets_of(env, grants.secrets)
+        if short := [name for name in grants.secrets if env.get(name) and name not in known]:
+            caveats.append(
+                f"shorter than {SECRET_CHARACTERS} characters, so not redacted: {', '.join(short)}"
+            )
     if unset := [name for name in (*grants.env, *grants.secrets) if name not in env]:
         caveats.append(f"asked for, granted, and not set here: {', '.join(unset)}")
     if gone := [path for path in (*grants.read, *grants.write) if not os.path.exists(path)]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import TYPE_CHECKING
 
 import anyio.to_thread
 from msgspec import Struct
@@ -15,6 +16,9 @@ from capsule_runtime.host.handing import Handing
 from capsule_runtime.host.homes import check_names, write_files
 from capsule_runtime.host.state import make_places, open_ways
 from capsule_runtime.host.workroom import Workroom
+
+if TYPE_CHECKING:
+    from capsule_runtime.core.redactor import Redactor
 
 
 class Launching(Struct, frozen=True):
@@ -30,6 +34,8 @@ class Launching(Struct, frozen=True):
     """What belongs to the run's user while it works."""
     notes: tuple[str, ...] = ()
     """What a person should know of the launch."""
+    redactor: Redactor | None = None
+    """What keeps the secrets of the run out of its stderr."""
 
     def write_places(self) -> None:
         """Make the folders of the run, and write what its driver wants in them.

@@ -141,11 +141,14 @@ class Listener:
 
     async def read_stderr(self, stderr: Output, log: StderrLog) -> None:
         """Read *stderr* to its end into *log*."""
-        while chunk := await stderr.read():
-            if self._fits(chunk):
-                log.write(chunk)
-            else:
-                await self._stop_flood()
+        try:
+            while chunk := await stderr.read():
+                if self._fits(chunk):
+                    log.write(chunk)
+                else:
+                    await self._stop_flood()
+        finally:
+            log.finish()
 
     def _fits(self, chunk: bytes) -> bool:
         """Count *chunk* against the output limit; past it, output is read and dropped."""

@@ -19,6 +19,7 @@ from capsule_runtime.host.capsule import Task, plan_launch
 from capsule_runtime.host.run_users import FIRST
 from capsule_runtime.host.state import default_state, places_of
 from capsule_runtime.pricing import PriceBook
+from capsule_runtime.redacting import redactor_of
 from capsule_runtime.request import (
     Ready,
     RunRequest,
@@ -28,6 +29,7 @@ from capsule_runtime.request import (
     with_version,
 )
 from capsule_runtime.settings import day_ceilings, price_book
+from capsule_runtime.workdirs import refuse_exposing
 
 
 class Plan(Struct, frozen=True):
@@ -86,6 +88,8 @@ def plan_run(
         if not (in_any_tier or any(item.kind == "tier" for item in ready.standing.missing)):
             raise
     shell = ready.shell
+    if not in_any_tier:
+        refuse_exposing(ready.workdir, ready.workdir_mode, shell.tier, state)
     if shell.needs_user:
         shell = shell.of_user(FIRST)
     ready = replace(with_version(ready, None), shell=shell)
@@ -106,6 +110,7 @@ def plan_run(
         limits=ready.limits,
         network=shell.environment,
         awaited=tuple(it.value for it in ready.standing.missing if it.kind in ("env", "secret")),
+        redactor=redactor_of(ready),
     )
     launch = plan_launch(capsule, shell.seen(places), task)
     walls = walls_of(

@@ -78,7 +78,7 @@ class Registrar(Struct, frozen=True):
         """Write the run's first entry.
 
         Raises:
-            UsageError: the context is busy, or another driver's.
+            UsageError: the context is busy, another driver's, or E-USE-014: made elsewhere.
             SpendError: nothing is left of the day.
             StoreError: it cannot be written.
         """
@@ -95,7 +95,7 @@ class Registrar(Struct, frozen=True):
         claim = self.host.day.claim(index.id, Needs()) if self.host.day else None
         made = await self.store.create_run(index, rows, context, claim)
         if not isinstance(made, LogTail):
-            raise not_created(made, context.name)
+            raise not_created(made, context)
         state.ledger.share = made.share
         observe = self.logs.of(run=index.id, context=context.name).observe
         log = RunLog(self.store, made, record, context, observe=observe)
@@ -107,7 +107,9 @@ class Registrar(Struct, frozen=True):
         return self.host.day.ceilings if self.host.day else NO_DAY
 
     async def _granted(self, draft: Draft) -> Ready:
+        known = self.store.context(draft.request.context) if draft.request.context else None
+        tier = known.tier if known else None
         # Its whole folder may be read, and this machine be looked at: not where runs are waited for.
         if draft.asks or draft.request.containment != "advisory":
-            return await anyio.to_thread.run_sync(grant, draft, self.store.state)
-        return grant(draft, self.store.state)
+            return await anyio.to_thread.run_sync(grant, draft, self.store.state, tier)
+        return grant(draft, self.store.state, tier)

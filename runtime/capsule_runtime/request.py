@@ -17,6 +17,7 @@ from capsule_runtime.core.env_names import check_names
 from capsule_runtime.core.grants import Capabilities, Grants, Policy, Wish
 from capsule_runtime.core.model_names import check_model
 from capsule_runtime.core.permissions import usual_policy
+from capsule_runtime.core.setting import TierClass
 from capsule_runtime.core.terms import NO_CEILINGS, Terms, terms_of
 from capsule_runtime.core.work import WorkdirMode
 from capsule_runtime.errors import UsageError
@@ -34,7 +35,7 @@ from capsule_runtime.host.state import default_state
 from capsule_runtime.manifest import MEMORY_BYTES_AT_LEAST
 from capsule_runtime.messages import Message, TextPart
 from capsule_runtime.probing import Installed, check_version
-from capsule_runtime.workdirs import find_mode, find_workdir
+from capsule_runtime.workdirs import find_mode, find_workdir, refuse_exposing
 from capsule_runtime.yielding import WorkWish, check_writable, why_in_copy
 
 
@@ -195,23 +196,23 @@ def read_request(request: RunRequest, day: DayCeilings = NO_DAY) -> Draft:
     return Draft(capsule, request, workdir, limits, terms, mode)
 
 
-def grant(draft: Draft, state: Path | None = None) -> Ready:
-    """Check that *draft* gets what it asks for. Raises as `check_request` does."""
-    state = state or default_state()
-    ready = settle(draft, state)
+def grant(draft: Draft, state: Path | None = None, context: TierClass | None = None) -> Ready:
+    """Check that *draft* gets what it asks for, in a *context* of that class. Raises as `check_request`."""
+    ready = settle(draft, state := state or default_state())
     if any(item.kind == "tier" for item in ready.standing.missing):
         refuse_missing(ready.capsule, ready.standing)
-    ready = contained(ready, state)
+    ready = contained(ready, state, context)
+    refuse_exposing(ready.workdir, ready.workdir_mode, ready.shell.tier, state)
     refuse_missing(ready.capsule, ready.standing)
     return ready
 
 
-def contained(ready: Ready, state: Path) -> Ready:
+def contained(ready: Ready, state: Path, context: TierClass | None = None) -> Ready:
     """Return *ready* in its tier, on a copy where that takes one. Raises as `check_request`."""
-    shell = shell_of(ready.standing, state).with_doors(doors_of(ready))
+    shell = shell_of(ready.standing, state, context).with_doors(doors_of(ready))
     wish = WorkWish(ready.workdir, ready.workdir_mode, ready.request.workdir_mode)
-    why_copy = why_in_copy(shell, wish, state)
     check_writable(shell, ready.grants.write, state)
+    why_copy = why_in_copy(shell, wish, state)
     copied = {"workdir_mode": "copy", "why_copy": why_copy} if why_copy else {}
     return replace(ready, shell=shell, **copied)
 
@@ -220,8 +221,7 @@ def settle(draft: Draft, state: Path) -> Ready:
     """Find out what *draft* gets; what nobody granted stands in it. Raises as `check_request`."""
     request = draft.request
     standing = standing_of(draft.capsule, request.grants, request.containment, state)
-    wish = draft.capsule.manifest.interaction.on_permission
-    policy = on_permission(wish, request.on_permission)
+    policy = on_permission(draft.capsule.manifest.interaction.on_permission, request.on_permission)
     return Ready(
         draft.capsule,
         request,

@@ -276,4 +276,4 @@ def _context(record: Record, created: Created) -> ContextRow:
         created_at=created.at,
         session=record.session.id if record.session else None,
         memory=record.memory,
-    )
+    ).at(created.setting)

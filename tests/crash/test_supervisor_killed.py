@@ -12,6 +12,7 @@ import pytest
 
 from capsule_runtime import Outcome, Reason
 from capsule_runtime.host.namespaces import find_namespaces
+from capsule_runtime.host.scoping import find_scopes
 from capsule_runtime.runs import open_runs
 from support.harness import agent_capsule
 from support.logs import Log, assert_well_ended
@@ -35,20 +36,32 @@ class Told:
 
 
 Crash = Callable[[str, str, str, int, int], list[Told]]
-TIERS = ("advisory", "sealed")
+TIERS = ("advisory", "scoped", "sealed")
+HOST = "example.invalid"
+"""What a scoped run is granted, so that a broker and a proxy stand beside it."""
 
 
 @pytest.fixture
-def crash(tmp_path: Path) -> Crash:
+def victims() -> str:
+    """Return who is killed: the supervisor alone, if a test says nothing else."""
+    return "supervisor"
+
+
+@pytest.fixture
+def crash(tmp_path: Path, victims: str, monkeypatch: pytest.MonkeyPatch) -> Crash:
     """Return what kills supervisors: (verb, tier, mark, span in ms, how many), two at a time."""
 
     def kill(verb: str, tier: str, mark: str, span_ms: int, count: int) -> list[Told]:
         capsule = agent_capsule(tmp_path / "capsule", verb)
+        if tier == "scoped":
+            with (capsule / "capsule.toml").open("a") as manifest:
+                manifest.write(f'[capabilities]\nhosts = ["{HOST}"]\n')
+            monkeypatch.setenv("CAPSULE_GRANT", f"host={HOST}")
         folders = [tmp_path / "told-1", tmp_path / "told-2"]
         loops: list[subprocess.Popen[bytes]] = []
         for folder in folders:
             folder.mkdir()
-            words = (tmp_path / "state", capsule, tier, mark, span_ms, count // 2, folder)
+            words = (tmp_path / "state", capsule, tier, victims, mark, span_ms, count // 2, folder)
             loops.append(subprocess.Popen([sys.executable, str(CRASHING), *map(str, words)]))
         assert [loop.wait() for loop in loops] == [0, 0]
         return [told(path) for folder in folders for path in folder.iterdir()]
@@ -66,6 +79,8 @@ def told(path: Path) -> Told:
 def skip_without(tier: str) -> None:
     if tier == "sealed" and not (found := find_namespaces()).variant:
         pytest.skip(found.why)
+    if tier == "scoped" and (why := find_scopes().why):
+        pytest.skip(why)
 
 
 async def recovered(state: Path, killed: list[Told]) -> dict[str, Log]:
@@ -87,6 +102,7 @@ async def recovered(state: Path, killed: list[Told]) -> dict[str, Log]:
 
 # From the opening of the supervisor on, and from the moment that its run exists.
 @pytest.mark.parametrize("mark", ["open", "run_"])
+@pytest.mark.parametrize("victims", ["supervisor", "both"])
 @pytest.mark.parametrize("tier", TIERS)
 async def test_a_kill_in_the_first_40_ms_leaves_nothing(
     tmp_path: Path, crash: Crash, tier: str, mark: str

@@ -18,10 +18,11 @@ from capsule_runtime.errors import CapsuleError
 from capsule_runtime.host.machine import find_machine
 from capsule_runtime.host.namespaces import find_namespaces
 from capsule_runtime.host.process import Spawn, Tree
+from capsule_runtime.host.scoping import find_scopes
 from support.cell import Cell, open_cell
 from support.processes import caged_by, processes_of
 
-LAUNCHES = 70
+LAUNCHES = 200
 SPAN_SECONDS = 0.040
 CLINGS = """
 import os, signal
@@ -37,7 +38,7 @@ while True:
 
 pytestmark = [
     pytest.mark.parametrize("anyio_backend", ["asyncio"]),
-    pytest.mark.parametrize("tier", ["advisory", "sealed"]),
+    pytest.mark.parametrize("tier", ["advisory", "scoped", "sealed"]),
 ]
 
 End = Callable[[Tree], None]
@@ -46,6 +47,10 @@ End = Callable[[Tree], None]
 def walls_of(cell: Cell, tier: str) -> WallPlan:
     if tier == "advisory":
         return cell.walls()
+    if tier == "scoped":
+        if why := find_scopes().why:
+            pytest.skip(why)
+        return cell.scoped()
     if not (found := find_namespaces()).variant:
         pytest.skip(found.why)
     return cell.sealed()
@@ -98,6 +103,8 @@ async def test_a_run_lives_on_when_the_thread_ends_that_started_it(tier: str) ->
             assert tree.pid in caged_by(os.getpid())
         tree.bury()
         await tree.buried()
+        for handed in tree.handed:
+            os.close(handed)
 
 
 def in_a_thread_that_ends(cell: Cell, spawn: Spawn) -> Tree:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import platform
 import shutil
 import subprocess
 import tempfile
@@ -16,9 +17,12 @@ from msgspec.structs import replace
 
 from capsule_runtime import ContainmentError, HostError
 from capsule_runtime.containing import Shell, shell_of
+from capsule_runtime.core import bpf
 from capsule_runtime.core.grants import Tier
 from capsule_runtime.core.machine import Hierarchies
 from capsule_runtime.core.namespaces import SETTINGS, Namespaces, fix_for
+from capsule_runtime.core.seccomp import ALLOW, ENOSYS
+from capsule_runtime.core.syscalls import NUMBERS, known_machine
 from capsule_runtime.diagnosing import examine
 from capsule_runtime.granting import Standing
 from capsule_runtime.host import namespaces, scoping
@@ -33,6 +37,8 @@ from support.harness import agent_capsule
 pytestmark = pytest.mark.usefixtures("namespaces")
 
 Candidates = Callable[..., None]
+PIDFD_OPEN = 434
+"""The same on every architecture."""
 
 
 @pytest.fixture
@@ -41,6 +47,7 @@ def candidates(monkeypatch: pytest.MonkeyPatch) -> Generator[Candidates]:
 
     def look_at(*paths: Path) -> None:
         monkeypatch.setattr(namespaces, "CANDIDATES", tuple(map(str, paths)))
+        monkeypatch.setattr(namespaces, "wheel_bwraps", tuple)
         namespaces.find_namespaces.cache_clear()
 
     yield look_at
@@ -222,15 +229,24 @@ def test_a_covered_proc_is_named() -> None:
     assert "systempaths=unconfined" in fix_for(why, {}, is_root=True)
 
 
+def profile_without(number: int) -> bytes:
+    """Return a filter that makes a kernel of one that lacks the call *number*."""
+    steps = (bpf.Load(bpf.NUMBER), bpf.Jump("equal", number, no="another"))
+    missing = (bpf.Return(0x00050000 | ENOSYS), bpf.Mark("another"), bpf.Return(ALLOW))
+    return bpf.assemble([*steps, *missing])
+
+
 @contextmanager
-def contained(*words: str) -> Generator[subprocess.CompletedProcess[str]]:
-    """Run `capsule` with *words* as a plain user of a container would."""
+def contained(
+    *words: str, profile: bytes | None = None
+) -> Generator[subprocess.CompletedProcess[str]]:
+    """Run `capsule` with *words* as a plain user of a container, or behind *profile*, would."""
     if (why := why_not_another()) is not None:
         pytest.skip(why)
     with readable_copy() as copy:
         home = copy / "home"
         agent = [SYSTEM_PYTHON, "-m", "capsule_runtime", *words]
-        command = argv_behind_program(container_profile(), agent)
+        command = argv_behind_program(profile or container_profile(), agent)
         yield subprocess.run(
             [SYSTEM_PYTHON, *command[1:]],
             capture_output=True,
@@ -284,5 +300,20 @@ def test_in_a_container_a_floor_of_sealed_refuses_before_anything_is_made(tmp_pa
             assert done.returncode == 6, done.stderr
             assert "'sealed' cannot be had here" in done.stderr
             assert "SYS_ADMIN" in done.stderr
+    finally:
+        subprocess.run(["rm", "-r", str(capsule)], check=True)
+
+
+@pytest.mark.parametrize("call", ["setns", "clone3", "pidfd_open"])
+def test_a_kernel_too_old_to_enter_a_root_is_found_out_before_a_run(
+    tmp_path: Path, call: str
+) -> None:
+    number = NUMBERS[known_machine(platform.machine())].get(call, PIDFD_OPEN)
+    capsule = agent_capsule(Path("/var/tmp") / tmp_path.name, "waits")
+    words = ("run", "--task", "x", "--containment", "sealed", str(capsule))
+    try:
+        with contained(*words, profile=profile_without(number)) as done:
+            assert done.returncode == 6, done.stderr
+            assert "Function not implemented" in done.stderr
     finally:
         subprocess.run(["rm", "-r", str(capsule)], check=True)

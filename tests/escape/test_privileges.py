@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import pty
 import resource
 import shutil
 import signal
@@ -16,6 +17,7 @@ import pytest
 from msgspec.structs import replace
 
 from capsule_runtime import HostError
+from capsule_runtime.host.scoping import find_scopes
 from support.cell import CANARY, Cell, read_all
 from support.processes import parent_of
 
@@ -231,3 +233,33 @@ async def test_walls_that_are_not_as_planned_keep_the_harness_from_running(cell:
 
     assert refused.value.code == "E-HOST-030"
     assert not (cell.workdir / "ran").exists()
+
+
+async def test_a_scoped_run_has_terminals_of_its_own_where_its_user_is_its_own(cell: Cell) -> None:
+    if why := find_scopes().why:
+        pytest.skip(why)
+    master, terminal = pty.openpty()
+    name = os.ttyname(terminal)
+    code = f"""
+import os, pty
+pid, own = pty.fork()
+if pid == 0:
+    print("on a terminal", os.isatty(0), flush=True)
+    os._exit(0)
+print(os.read(own, 100).decode().strip())
+try:
+    os.open({name!r}, os.O_WRONLY)
+    print("opened")
+except OSError:
+    print("refused")
+"""
+    try:
+        said = await cell.tries(code, cell.scoped())
+    finally:
+        os.close(master)
+        os.close(terminal)
+
+    if os.geteuid() == 0:
+        assert said.split("\n")[0] == "on a terminal True"
+    assert "refused" in said.split() or "PermissionError" in said
+    assert "opened" not in said

@@ -7,7 +7,7 @@ import signal
 import subprocess
 import sys
 from collections.abc import Generator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 import anyio
@@ -18,8 +18,9 @@ from capsule_runtime import HostError
 from capsule_runtime.host import process as host_process
 from capsule_runtime.host.machine import find_machine
 from capsule_runtime.host.process import Exit
+from capsule_runtime.host.sweep import children
 from support.cell import CANARY, Cell, open_cell, read_all
-from support.processes import processes_of
+from support.processes import caged_by, parent_of, processes_of
 
 pytestmark = pytest.mark.usefixtures("namespaces")
 
@@ -68,6 +69,23 @@ import linux
 linux.CLONE_INTO_CGROUP = 1 << 63
 runpy.run_path({folder!r} + "/warden.py", run_name="__main__")
 """
+
+
+INIT_IDLER_AND_HARNESS = 3
+
+
+def below(pid: int) -> list[int]:
+    """Return all that *pid* has started, and what that has."""
+    found = children(pid)
+    return found + [one for child in found for one in below(child)]
+
+
+def levels_of(pid: int) -> int:
+    """Return in how many nested namespaces of processes *pid* has a number; 0 when it is gone."""
+    with suppress(FileNotFoundError, ProcessLookupError):
+        status = Path(f"/proc/{pid}/status").read_text()
+        return len(status.partition("NSpid:")[2].partition("\n")[0].split())
+    return 0
 
 
 def command_of(pid: int) -> bytes:
@@ -257,6 +275,19 @@ async def test_where_nobody_is_born_in_a_cgroup_it_is_entered(
         found, own = await cgroup_of_harness(cell, unified)
 
     assert found == own
+
+
+async def test_without_landlock_all_that_a_harness_could_take_over_is_in_its_cgroups(
+    cell: Cell, cgroups: str
+) -> None:
+    machine = replace(find_machine(), landlock_abi=0)
+    async with cell.started(PAUSES, cell.sealed(machine=machine)) as (tree, _):
+        own = levels_of(os.getpid())
+        inside = {pid for pid in below(parent_of(tree.pid)) if levels_of(pid) > own}
+        caged = set(caged_by(os.getpid()))
+
+    assert len(inside) == INIT_IDLER_AND_HARNESS
+    assert inside <= caged, cgroups
 
 
 async def test_a_root_that_cannot_be_made_starts_nothing(cell: Cell) -> None:

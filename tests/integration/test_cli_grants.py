@@ -52,7 +52,10 @@ class Asking(Command):
     ) -> Done:
         """Run the capsule."""
         given = {**OURS, **(env or {})}
-        return self("run", self.asking, "--task", "go", *walls, *words, env=given)
+        workdir = self.folder / "work"
+        workdir.mkdir(exist_ok=True)
+        where = ("--workdir", str(workdir))
+        return self("run", self.asking, "--task", "go", *where, *walls, *words, env=given)
 
     def set(self, text: str, mode: int = 0o600) -> None:
         """Write config.toml."""
@@ -253,6 +256,16 @@ def test_run_explain_says_where_everything_comes_from_and_shows_no_value(command
     assert plan["env"]["FAVOURITE"] == "caller"
     assert "very-secret" not in done.out
     assert not command.state.exists()
+
+
+def test_a_secret_too_short_to_be_redacted_is_told(command: Asking) -> None:
+    told = "shorter than 8 characters, so not redacted: TOKEN"
+
+    short = command.go(*command.options, "--explain", "--json", env={"TOKEN": "seven77"})
+    long = command.go(*command.options, "--explain", "--json")
+
+    assert told in json.loads(short.out)["caveats"]
+    assert told not in json.loads(long.out)["caveats"]
 
 
 def test_what_is_granted_and_not_set_is_told(command: Asking) -> None:

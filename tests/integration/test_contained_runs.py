@@ -98,7 +98,7 @@ def says(command: Command, tier: str, script: str, *words: str, capabilities: st
 def test_a_run_gets_the_strongest_tier_where_nobody_names_one(command: Command) -> None:
     strongest = "scoped" if find_namespaces().why else "sealed"
 
-    done = command("run", command.capsule(HELLO), "--task", "go")
+    done = command("run", command.capsule(HELLO), "--task", "go", "--workdir", "capsule")
 
     assert (done.status, done.out) == (0, "hello world\n")
     assert f"containment: {strongest}" in done.err
@@ -199,7 +199,16 @@ def test_a_granted_folder_is_written(command: Command, tier: str) -> None:
 
 def test_an_interrupt_ends_it_and_leaves_nothing(command: Command, tier: str) -> None:
     with command.started(
-        "run", command.capsule(PATIENT), "--task", "go", "--format", "jsonl", "--containment", tier
+        "run",
+        command.capsule(PATIENT),
+        "--task",
+        "go",
+        "--format",
+        "jsonl",
+        "--workdir",
+        "capsule",
+        "--containment",
+        tier,
     ) as process:
         next(line for line in process.lines() if "working" in line)
         process.popen.send_signal(signal.SIGINT)
@@ -210,7 +219,16 @@ def test_an_interrupt_ends_it_and_leaves_nothing(command: Command, tier: str) ->
 
 
 def test_explain_shows_the_same_walls(command: Command, tier: str) -> None:
-    words = ("run", command.capsule(HELLO), "--task", "go", "--containment", tier)
+    words = (
+        "run",
+        command.capsule(HELLO),
+        "--task",
+        "go",
+        "--workdir",
+        "capsule",
+        "--containment",
+        tier,
+    )
     command(*words)
 
     planned = json.loads(command(*words, "--explain", "--json").out)

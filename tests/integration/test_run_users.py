@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from capsule_runtime.host.run_users import COUNT, FIRST, RunUsers, run_users
+from capsule_runtime.host.run_users import COUNT, FIRST, RunUsers, lives, run_users
 
 LEASES = """
 import os, sys
@@ -61,3 +61,38 @@ def test_whoever_inherits_the_leases_keeps_them(how: str, is_kept: bool) -> None
         still_kept = not run_users().is_free(user)
 
     assert still_kept == is_kept
+
+
+SURVIVOR = "import os, sys; os.setuid(int(sys.argv[1])); print(flush=True); sys.stdin.read()"
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root leases users")
+def test_a_user_of_whom_a_process_is_left_stays_leased_and_is_no_later_supervisors(
+    users: RunUsers, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    user = users.lease()
+    later = RunUsers(os.open(tmp_path / "users", os.O_RDWR | os.O_CLOEXEC))
+    drawn = [(user - FIRST).to_bytes(2, "big"), (user - FIRST ^ 1).to_bytes(2, "big")]
+
+    def draw(_: int) -> bytes:
+        return drawn.pop(0)
+
+    monkeypatch.setattr(os, "urandom", draw)
+    with subprocess.Popen(
+        [sys.executable, "-c", SURVIVOR, str(user)], stdin=subprocess.PIPE, stdout=subprocess.PIPE
+    ) as survivor:
+        assert survivor.stdout is not None
+        survivor.stdout.readline()
+        is_seen = lives(user)
+        users.release(user)
+        is_free_while_we_live = later.is_free(user)
+        os.close(users.file)
+        other = later.lease()
+        is_free_of_locks = later.is_free(user)
+    is_seen_afterwards = lives(user)
+    os.close(later.file)
+
+    assert (is_seen, is_seen_afterwards) == (True, False)
+    assert not is_free_while_we_live
+    assert is_free_of_locks
+    assert other == (FIRST + (user - FIRST ^ 1))

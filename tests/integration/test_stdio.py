@@ -14,6 +14,7 @@ import anyio.lowlevel
 import pytest
 
 from capsule_runtime import HostError
+from capsule_runtime.core.redactor import Redactor
 from capsule_runtime.host.hub import SHARED_CHUNK_BYTES, Hub
 from capsule_runtime.host.stdin import WAITING_BYTES, Stdin
 from capsule_runtime.host.stdio import (
@@ -248,6 +249,18 @@ def test_stderr_keeps_its_beginning_in_a_file_and_its_end_in_memory(tmp_path: Pa
     assert path.read_bytes() == whole[:STDERR_FILE_BYTES]
     assert log.tail == whole[-STDERR_TAIL_BYTES:]
     assert log.dropped_bytes == len(whole) - STDERR_FILE_BYTES
+
+
+@pytest.mark.parametrize("cut", range(1, 40))
+def test_stderr_keeps_no_secret_however_it_was_read(tmp_path: Path, cut: int) -> None:
+    path, written = tmp_path / "stderr.log", b"the key is correct-horse, the cor"
+    with StderrLog(path, Redactor({"KEY": "correct-horse"})) as log:
+        for chunk in (written[:cut], written[cut:]):
+            log.write(chunk)
+        assert b"horse" not in path.read_bytes()
+        log.finish()
+
+    assert path.read_bytes() == log.tail == b"the key is [redacted KEY], the cor"
 
 
 def test_a_full_disk_costs_only_what_stderr_says() -> None:

@@ -542,6 +542,7 @@ async def test_a_tier_that_this_machine_has_not_leaves_no_run(
     refused: str,
 ) -> None:
     monkeypatch.setattr("capsule_runtime.host.namespaces.CANDIDATES", ())
+    monkeypatch.setattr("capsule_runtime.host.namespaces.wheel_bwraps", tuple)
     monkeypatch.setattr("capsule_runtime.host.scoping.find_machine", Machine)
     fine = agent_capsule(tmp_path / "fine", "never_reads")
     async with open_supervisor(state) as supervisor, open_runs(state) as runs:

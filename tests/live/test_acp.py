@@ -60,7 +60,13 @@ COMMANDS = {
 }
 
 
-def on(*agents: str) -> pytest.MarkDecorator:
+IN_EVERY_TIER = {
+    name: pytest.param(name, marks=pytest.mark.every_tier) for name in ("gemini", "qwen-code")
+}
+"""Not opencode: it listens at a port of its own, which a scoped run may not."""
+
+
+def on(*agents: object) -> pytest.MarkDecorator:
     """Run the test on each of *agents*."""
     return pytest.mark.parametrize("rig", agents, indirect=True)
 
@@ -86,7 +92,7 @@ def told(rig: Rig) -> list[Counts]:
             return [{} for _ in served]
 
 
-@on("gemini", "opencode", "qwen-code")
+@on(IN_EVERY_TIER["gemini"], "opencode", IN_EVERY_TIER["qwen-code"])
 def test_a_tool_that_runs(rig: Rig) -> None:
     mode = {"mode": "yolo"} if rig.kit != "opencode" else {}
     ended = rig.run("Please MOCK:tool", capsule=agent(rig, **mode))
@@ -100,6 +106,7 @@ def test_a_tool_that_runs(rig: Rig) -> None:
     assert ended.usage == told(rig)
 
 
+@pytest.mark.every_tier
 @on("qwen-code")
 def test_a_session_that_goes_on_in_a_new_process_until_it_is_gone(rig: Rig) -> None:
     first, second = (talk(rig) for _ in range(2))
@@ -135,6 +142,7 @@ def test_a_question_that_the_policy_answers(rig: Rig, policy: str, is_done: bool
     ended.check()
 
 
+@pytest.mark.every_tier
 @on("gemini", "qwen-code")
 def test_ctrl_c_while_it_streams(rig: Rig) -> None:
     with rig.started("Please MOCK:slow", capsule=agent(rig)) as going:

@@ -28,6 +28,7 @@ def test_the_ready_capsule(rig: Rig) -> None:
     assert ended.result["harness_microusd"] > 0
 
 
+@pytest.mark.every_tier
 def test_a_plain_answer(rig: Rig) -> None:
     ended = rig.run("Please MOCK:plain")
 
@@ -54,6 +55,7 @@ def test_a_ceiling_that_is_crossed(rig: Rig) -> None:
     assert ended.counted == total(rig.served())
 
 
+@pytest.mark.every_tier
 def test_a_tool_that_runs(rig: Rig) -> None:
     ended = rig.run("Please MOCK:tool")
 
@@ -78,6 +80,7 @@ def test_tools_at_the_same_time(rig: Rig) -> None:
     assert ended.counted == total(rig.served())
 
 
+@pytest.mark.every_tier
 def test_ctrl_c_while_it_streams(rig: Rig) -> None:
     with rig.started("Please MOCK:slow") as going:
         going.until_text("w5 ")
@@ -215,6 +218,7 @@ def test_asking_for_permission(
     assert ended.counted == total(rig.served())
 
 
+@pytest.mark.every_tier
 def test_resumed_in_a_new_process(rig: Rig) -> None:
     first = rig.run("Please MOCK:plain", "--context", "talk")
     second = rig.run("Please MOCK:tool", "--context", "talk")

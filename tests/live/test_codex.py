@@ -48,6 +48,7 @@ def lose_sessions(rig: Rig) -> None:
 # By the app-server.
 
 
+@pytest.mark.every_tier
 def test_an_answer_is_streamed_and_counted(rig: Rig) -> None:
     ended = rig.run("MOCK:plain")
 
@@ -63,6 +64,7 @@ def test_what_is_started_is_the_program_behind_the_launcher(rig: Rig) -> None:
     assert started["argv"][0].endswith("-unknown-linux-musl/bin/codex")
 
 
+@pytest.mark.every_tier
 def test_a_tool_runs_between_two_calls(rig: Rig) -> None:
     ended = rig.run("MOCK:tool")
 
@@ -84,6 +86,7 @@ def test_parallel_tools_are_one_turn_of_the_model(rig: Rig) -> None:
     assert ended.usage == served(rig)
 
 
+@pytest.mark.every_tier
 def test_an_interrupt_ends_the_turn_in_its_own_way(rig: Rig) -> None:
     with rig.started("MOCK:slow") as going:
         going.until_text("w3 ")
@@ -139,6 +142,7 @@ def test_permission_is_asked_and_denied_and_it_goes_on(rig: Rig) -> None:
     assert ended.usage == served(rig)
 
 
+@pytest.mark.every_tier
 def test_a_context_is_resumed_in_a_new_process(rig: Rig) -> None:
     first = rig.run("MOCK:plain", "--context", "talk")
     second = rig.run("MOCK:tool", "--context", "talk")

@@ -28,6 +28,7 @@ def told_by_acp(served: list[Counts]) -> list[Counts]:
     return [{"input_tokens": prompt, "output_tokens": output}, {}]
 
 
+@pytest.mark.every_tier
 def test_a_plain_answer(rig: Rig) -> None:
     ended = rig.run("Please MOCK:plain")
 
@@ -45,6 +46,7 @@ def test_a_plain_answer_of_stream_json(rig: Rig) -> None:
     assert ended.counted == total(rig.served())
 
 
+@pytest.mark.every_tier
 @pytest.mark.parametrize("config", MODES)
 def test_a_tool_that_runs(rig: Rig, config: dict[str, object]) -> None:
     ended = rig.run("Please MOCK:tool", capsule=rig.capsule(config=config))
@@ -63,6 +65,7 @@ def test_a_tool_that_runs(rig: Rig, config: dict[str, object]) -> None:
         assert ended.result["cost"]["shown"].startswith("≥ $")
 
 
+@pytest.mark.every_tier
 def test_ctrl_c_while_it_streams(rig: Rig) -> None:
     with rig.started("Please MOCK:slow") as going:
         going.until_text("w5 ")
@@ -109,6 +112,7 @@ def test_asking_for_permission(rig: Rig, policy: str, is_done: bool) -> None:
     ended.check()
 
 
+@pytest.mark.every_tier
 def test_resumed_in_a_new_process(rig: Rig) -> None:
     first = rig.run("Please MOCK:plain", "--context", "talk")
     second = rig.run("Please MOCK:tool", "--context", "talk")

@@ -26,6 +26,7 @@ def test_the_ready_capsule(rig: Rig) -> None:
     assert known(ended.counted) == known(total(rig.served()))
 
 
+@pytest.mark.every_tier
 def test_a_task_that_is_done(rig: Rig) -> None:
     ended = rig.run("MOCK:submit", capsule=rig.capsule(system_prompt="Be {{ brief }}."))
 
@@ -49,6 +50,7 @@ def test_a_model_of_another(rig: Rig) -> None:
     assert counted == served
 
 
+@pytest.mark.every_tier
 def test_a_tool_that_runs(rig: Rig) -> None:
     ended = rig.run("MOCK:tool")  # and then answers that call none, which is an error to it
 
@@ -83,6 +85,7 @@ def test_ctrl_c_while_nothing_comes(rig: Rig) -> None:
     assert ended.counted == {}
 
 
+@pytest.mark.every_tier
 def test_ctrl_c_while_a_tool_runs(rig: Rig) -> None:
     with rig.started("MOCK:toolhang") as going:
         until_tool(rig)

@@ -18,6 +18,8 @@ DONE = ("completed", "completed", 0)
 INTERRUPTED = ("canceled", "interrupted", 130)
 RUN = {"mode": "run"}
 MODES = [{}, RUN]
+MODES_BY_TIER: tuple[object, ...] = ({}, pytest.param(RUN, marks=pytest.mark.every_tier))
+"""By the protocol opencode listens at a port of its own, which a scoped run may not."""
 
 
 def test_a_plain_answer(rig: Rig) -> None:
@@ -30,6 +32,7 @@ def test_a_plain_answer(rig: Rig) -> None:
     assert ended.counted == total(rig.served())
 
 
+@pytest.mark.every_tier
 def test_a_plain_answer_of_run(rig: Rig) -> None:
     ended = rig.run("Please MOCK:plain", capsule=rig.capsule(config=RUN))
 
@@ -38,7 +41,7 @@ def test_a_plain_answer_of_run(rig: Rig) -> None:
     assert ended.usage == rig.served()
 
 
-@pytest.mark.parametrize("config", MODES)
+@pytest.mark.parametrize("config", MODES_BY_TIER)
 def test_a_tool_that_runs(rig: Rig, config: dict[str, object]) -> None:
     ended = rig.run("Please MOCK:tool", capsule=rig.capsule(config=config))
 
@@ -86,6 +89,7 @@ def test_ctrl_c_while_a_tool_runs(rig: Rig) -> None:
     assert len([frame for frame in ended.frames if frame["type"] == "artifact"]) == 1
 
 
+@pytest.mark.every_tier
 def test_ctrl_c_while_run_works(rig: Rig) -> None:
     with rig.started("Please MOCK:toolhang", capsule=rig.capsule(config=RUN)) as going:
         going.until(lambda frame: "inference turn" in frame.get("message", ""))
@@ -119,7 +123,7 @@ def test_asking_for_permission(rig: Rig, policy: str, is_done: bool) -> None:
     assert ended.outcome == DONE
 
 
-@pytest.mark.parametrize("config", MODES)
+@pytest.mark.parametrize("config", MODES_BY_TIER)
 def test_resumed_in_a_new_process(rig: Rig, config: dict[str, object]) -> None:
     capsule = rig.capsule(config=config)
     first = rig.run("Please MOCK:plain", "--context", "talk", capsule=capsule)

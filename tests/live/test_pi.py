@@ -26,6 +26,7 @@ def test_the_ready_capsule(rig: Rig) -> None:
     assert known(ended.counted) == known(total(rig.served()))
 
 
+@pytest.mark.every_tier
 def test_a_plain_answer(rig: Rig) -> None:
     ended = rig.run("Please MOCK:plain", capsule=rig.capsule(system_prompt="Be brief."))
 
@@ -85,6 +86,7 @@ def test_a_server_of_your_own(rig: Rig) -> None:
     assert read(ended.counted) == read(total(rig.served()))
 
 
+@pytest.mark.every_tier
 def test_a_tool_that_runs(rig: Rig) -> None:
     ended = rig.run("Please MOCK:tool")
 
@@ -105,6 +107,7 @@ def test_tools_at_the_same_time(rig: Rig) -> None:
     assert known(ended.counted) == known(total(rig.served()))
 
 
+@pytest.mark.every_tier
 def test_ctrl_c_while_it_streams(rig: Rig) -> None:
     with rig.started("Please MOCK:slow") as going:
         going.until_text("w5 ")
@@ -156,6 +159,7 @@ def test_steered_while_it_writes_its_last_words(rig: Rig) -> None:
     assert known(ended.counted) == known(total(rig.served()))
 
 
+@pytest.mark.every_tier
 def test_resumed_in_a_new_process(rig: Rig) -> None:
     first = rig.run("Please MOCK:plain", "--context", "talk")
     second = rig.run("Please MOCK:tool", "--context", "talk")

@@ -26,6 +26,7 @@ def test_the_ready_capsule(rig: Rig) -> None:
     assert known(ended.counted) == known(total(rig.served()))
 
 
+@pytest.mark.every_tier
 def test_a_plain_answer(rig: Rig) -> None:
     ended = rig.run("Please MOCK:plain", capsule=rig.capsule(system_prompt="Be brief."))
 
@@ -81,6 +82,7 @@ def test_other_apis(rig: Rig, auth: str, model: str) -> None:
     }
 
 
+@pytest.mark.every_tier
 def test_a_tool_that_runs(rig: Rig) -> None:
     ended = rig.run("Please MOCK:tool")
 
@@ -101,6 +103,7 @@ def test_tools_at_the_same_time(rig: Rig) -> None:
     assert known(ended.counted) == known(total(rig.served()))
 
 
+@pytest.mark.every_tier
 def test_ctrl_c_while_it_streams(rig: Rig) -> None:
     with rig.started("Please MOCK:slow") as going:
         going.until_text("w5 ")
@@ -173,6 +176,7 @@ def test_asking_for_permission_that_is_denied(rig: Rig) -> None:
     assert not (rig.workdir / "touched.txt").exists()
 
 
+@pytest.mark.every_tier
 def test_resumed_in_a_new_process(rig: Rig) -> None:
     first = rig.run("Please MOCK:plain", "--context", "talk")
     second = rig.run("Please MOCK:tool", "--context", "talk")

@@ -124,7 +124,7 @@ class Cell:
                 self._give(user, (*ground.writable, ground.workdir))
         ground = replace(
             ground,
-            devices=("/dev/null", "/dev/zero", "/dev/urandom"),
+            devices=("/dev/null", "/dev/zero", "/dev/urandom", "/dev/ptmx", "/dev/pts", "/dev/tty"),
         )
         ground = replace(ground, closed=tuple(closed_above([*readable(ground), ground.workdir])))
         return plan_scoped(ground, NOTHING, ceilings, find_machine(), scoping)

@@ -57,6 +57,11 @@ def wait_gone(pid: int, seconds: float = 30.0) -> None:
         os.close(life)
 
 
+def _is_dead(process: Path) -> bool:
+    """Whether it has ended, and whoever has to does not look."""
+    return (process / "stat").read_text().rpartition(")")[2].split()[0] in ("Z", "X")
+
+
 def _processes(file: str, mark: bytes) -> list[int]:
     found: list[int] = []
     for name in os.listdir("/proc"):
@@ -65,6 +70,7 @@ def _processes(file: str, mark: bytes) -> list[int]:
             with suppress(FileNotFoundError, ProcessLookupError, PermissionError):
                 process = Path("/proc", name)
                 is_closed = file == "environ"
-                if mark in (environ_of(process) if is_closed else (process / file).read_bytes()):
+                words = environ_of(process) if is_closed else (process / file).read_bytes()
+                if mark in words and not _is_dead(process):
                     found.append(int(name))
     return found

@@ -15,8 +15,10 @@ NAMES = """
     HarnessError HostError LaunchPlan LaunchRequest Logger Manifest ManifestError Message
     NoConfig Note Outcome Part Permission Reason Refused Remember Retrying RunHandle RunRequest
     RunResult RunSummary Said Send Session Sleep SpendError StatusFrame Steered StoreError
-    Supervisor Suspend Text TextDelta TextFrame TextPart Thinking ThinkingDelta ThinkingFrame ToolCall
-    ToolResult TrustError TurnEnd TurnFailed Usage UsageError UsageTotal exit_code find_driver
+    Supervisor Suspend Tally Text TextDelta TextFrame TextPart Thinking ThinkingDelta ThinkingFrame
+    ToolCall
+    ToolResult TrustError TurnEnd TurnFailed Usage UsageError UsageTotal Warned WorkChanges exit_code
+    find_driver
     open_supervisor parse_manifest
 """.split()
 

@@ -71,6 +71,7 @@ ROOTS = {
     "plan",
     "pricing",
     "recovery",
+    "redacting",
     "refusals",
     "registrar",
     "request",
@@ -78,6 +79,7 @@ ROOTS = {
     "settings",
     "supervisor",
     "trust",
+    "workdirs",
     "yielding",
     "working",
 }
@@ -237,7 +239,7 @@ def embedding_names() -> set[str]:
 
 def test_the_public_runtime_is_values_outcomes_the_driver_contract_and_the_embedding() -> None:
     """So a driver that imports the first three cannot reach what reads, writes or waits."""
-    named = {"core.calls", "core.ceilings", "core.outcome", "driver"}
+    named = {"core.calls", "core.ceilings", "core.outcome", "core.work", "driver"}
 
     assert inside("") <= {*VALUES, *EMBEDDING, *named}
     assert {"Supervisor", "open_supervisor"} <= embedding_names()

@@ -19,6 +19,8 @@ from capsule_runtime.core.wall_limits import ResourceLimits
 from capsule_runtime.core.wall_report import differences, read_report
 
 CAGE = "capsule-x-1-1"
+OURS = {"mnt": 1, "pid": 2, "net": 3, "user": 4}
+APART = {name: number + 10 for name, number in OURS.items()}
 CGROUPS = ("/", f"/a/{CAGE}", f"/{CAGE}")
 
 
@@ -46,6 +48,8 @@ def told(**changed: Any) -> dict[str, Any]:
         "descriptors": [0, 1, 2, 3],
         "users": [1000] * 6,
         "interfaces": ["lo", "eth0"],
+        "namespaces": {**OURS},
+        "numbers": [2, 2],
         **dict.fromkeys(("CapInh", "CapPrm", "CapEff", "CapBnd", "CapAmb"), "0" * 16),
         "NoNewPrivs": "1",
         "Umask": "0077",
@@ -54,7 +58,7 @@ def told(**changed: Any) -> dict[str, Any]:
 
 
 def wrong(plan: WallPlan, told: dict[str, Any], cgroups: Iterable[str] = CGROUPS) -> list[str]:
-    return differences(plan, read_report(told, cgroups), CAGE)
+    return differences(plan, read_report(told, cgroups, OURS), CAGE)
 
 
 def test_what_was_planned_is_no_difference() -> None:
@@ -87,15 +91,39 @@ def test_each_difference_is_named(changed: dict[str, Any], words: str) -> None:
     assert any(one.startswith(words) for one in found), found
 
 
-def test_a_sealed_run_is_in_no_namespace_of_others() -> None:
-    found = Namespaces("userns", "/usr/bin/bwrap", idler="/usr/bin/cat")
+def sealed(user: int | None = None) -> WallPlan:
+    found = Namespaces("rootns" if user else "userns", "/usr/bin/bwrap", idler="/usr/bin/cat")
     sources = Sources((), "/work", True, (), (), (), (), (), 1024, b"")
-    root = seal(sources, SeenPlaces("/work", "/home/agent", "/out"), Grants(), found, None)
-    plan = replace(planned(), seal=root)
+    root = seal(sources, SeenPlaces("/work", "/home/agent", "/out"), Grants(), found, user)
+    return replace(planned(), seal=root)
 
-    assert wrong(plan, told(parent=0, interfaces=["lo"])) == []
-    assert wrong(plan, told(parent=7, interfaces=["lo"])) == ["among the processes of 7"]
-    assert wrong(plan, told(parent=0)) == ["interfaces ('lo', 'eth0')"]
+
+def told_inside(**changed: Any) -> dict[str, Any]:
+    return told(**{"parent": 0, "interfaces": ["lo"], "namespaces": {**APART}} | changed)
+
+
+@pytest.mark.parametrize(
+    ("changed", "words"),
+    [
+        ({}, []),
+        ({"parent": 7}, ["among the processes of 7"]),
+        ({"interfaces": ["lo", "eth0"]}, ["interfaces ('lo', 'eth0')"]),
+        ({"namespaces": APART | {"net": 3}}, ["in the namespaces of its caller: net"]),
+        ({"namespaces": {"mnt": 9, "pid": 9, "net": 9}}, ["in the namespaces of its caller: user"]),
+        ({"numbers": [2, 77]}, ["its /proc shows the processes of others, and itself as 77"]),
+    ],
+)
+def test_a_sealed_run_is_in_no_namespace_of_others(
+    changed: dict[str, Any], words: list[str]
+) -> None:
+    assert wrong(sealed(), told_inside(**changed)) == words
+
+
+def test_a_run_that_root_seals_may_have_the_user_namespace_of_root() -> None:
+    plan = sealed(user=2_000_000_001)
+    report = told_inside(namespaces=APART | {"user": OURS["user"]}, users=[2_000_000_001] * 6)
+
+    assert wrong(plan, report) == []
 
 
 def test_a_user_in_the_group_of_root_is_not_root() -> None:

@@ -14,6 +14,7 @@ from capsule_runtime.core.containment import Containment
 from capsule_runtime.core.grants import Grants, Policy
 from capsule_runtime.core.ledger import Settled, Spend
 from capsule_runtime.core.outcome import Outcome, Reason
+from capsule_runtime.core.setting import Setting
 from capsule_runtime.core.verdicts import Door, Ending, Why
 from capsule_runtime.core.work import WorkdirMode
 from capsule_runtime.core.work_facts import Applied, Collected, Copied
@@ -41,6 +42,8 @@ class Created(Struct, frozen=True, tag_field="fact", tag="created", omit_default
     """How the harness has the work directory; None in logs of before it was written down."""
     why_copy: str = ""
     """Why it works on a copy that nobody asked for."""
+    setting: Setting = Setting()
+    """Where the harness finds itself, which is the same in all runs of the context."""
 
 
 class AttemptStarted(

@@ -24,6 +24,8 @@ class Namespaces(Struct, frozen=True, forbid_unknown_fields=True):
     """A program that repeats what it reads, and so waits: what runs inside beside the harness."""
     shifts_owners: bool = False
     """Whether a folder can be shown to a run as its own, and what it makes there as its owner's."""
+    passed_over: str = ""
+    """Why it is not one that would have been taken before it."""
     why: str = ""
     """Why there is no variant."""
     fix: str = ""

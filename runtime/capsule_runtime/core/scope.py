@@ -19,6 +19,9 @@ ETC = """
 """.split()
 """What a program reads there that does no more than run; nothing that holds a secret."""
 DEVICES = ("/dev/null", "/dev/zero", "/dev/full", "/dev/random", "/dev/urandom")
+TERMINALS = ("/dev/ptmx", "/dev/pts")
+"""To run a program on a terminal of its own. Only for a run whose user nobody else is: the terminals
+of others are kept by their modes, and a plain user's runs are that user."""
 
 
 class Scope(Struct, frozen=True):

@@ -18,7 +18,7 @@ from capsule_runtime.core.sandbox_plan import (
     check_grants,
     readable,
 )
-from capsule_runtime.core.scope import DEVICES, Scope, shift_for
+from capsule_runtime.core.scope import DEVICES, TERMINALS, Scope, shift_for
 from capsule_runtime.core.wall_limits import LimitPlan, ResourceLimits, plan_limits
 
 SCOPED: Tier = "scoped"
@@ -74,7 +74,8 @@ def plan_scoped(
         caveats=CAVEATS,
         missing=limits.missing,
     )
-    rules = tuple(dict.fromkeys(_rules(ground, may_read, roots)))
+    devices = DEVICES if scoping.user is None else (*DEVICES, *TERMINALS)
+    rules = tuple(dict.fromkeys(_rules(ground, may_read, roots, devices)))
     drops_bounding = machine.drops_bounding
     return WallPlan(rules, machine.landlock_abi, drops_bounding, limits, report, scope=scope)
 
@@ -92,7 +93,7 @@ def why_not_scoped(machine: Machine, *, has_own_user: bool) -> str:
 
 
 def _rules(
-    ground: Ground, may_read: tuple[str, ...], roots: tuple[str, ...]
+    ground: Ground, may_read: tuple[str, ...], roots: tuple[str, ...], devices: tuple[str, ...]
 ) -> Iterator[tuple[str, str]]:
     for path in ground.system:
         if path in _SYSTEM:
@@ -101,7 +102,7 @@ def _rules(
         yield path, "look"
     yield "/proc", "look"
     for path in ground.devices:
-        if path in DEVICES:
+        if path in devices:
             yield path, "device"
     for path in may_read:
         yield path, "read"

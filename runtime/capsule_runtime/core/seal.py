@@ -74,73 +74,103 @@ class Sources(Struct, frozen=True):
     """What the kernel is to refuse, as a seccomp program; empty for nothing."""
 
 
+class _Opened:
+    """What is opened before bubblewrap starts, at the numbers that its words name."""
+
+    def __init__(self) -> None:
+        self._numbers = iter(range(_FIRST_FREE, 1000))
+        self.places: list[tuple[int, str]] = []
+        self.data: list[tuple[int, bytes]] = []
+
+    def content(self, content: bytes) -> str:
+        """Return the number at which *content* is read."""
+        number = next(self._numbers)
+        self.data.append((number, content))
+        return str(number)
+
+    def file(self, content: bytes, path: str) -> tuple[str, ...]:
+        """Return the words that make a file of *content* at *path*."""
+        return ("--perms", "0444", "--ro-bind-data", self.content(content), path)
+
+    def place(self, source: str, target: str, *, writable: bool) -> tuple[str, ...]:
+        """Return the words that show *source* at *target*."""
+        number = next(self._numbers)
+        self.places.append((number, source))
+        return ("--bind-fd" if writable else "--ro-bind-fd", str(number), target)
+
+
 def seal(
     sources: Sources, seen: SeenPlaces, grants: Grants, found: Namespaces, user: int | None
 ) -> Seal:
     """Return the root of a run; *user* is whom the harness becomes, if it is started by root."""
-    descriptors = iter(range(_FIRST_FREE, 1000))
-    data: list[tuple[int, bytes]] = []
-    places: list[tuple[int, str]] = []
-    real = dict(sources.real_paths)
-
-    def file(content: bytes, path: str) -> tuple[str, ...]:
-        number = next(descriptors)
-        data.append((number, content))
-        return ("--perms", "0444", "--ro-bind-data", str(number), path)
-
-    def place(source: str, target: str, *, writable: bool) -> tuple[str, ...]:
-        number = next(descriptors)
-        places.append((number, source))
-        return ("--bind-fd" if writable else "--ro-bind-fd", str(number), target)
-
+    opened = _Opened()
     writes = tuple(_outermost(grants.write, ()))
-    readable = tuple(
-        _outermost(sources.readable, (*sources.system, *dict(sources.system_links), *writes))
-    )
+    there = (*sources.system, *dict(sources.system_links), *writes)
+    readable = tuple(_outermost(sources.readable, there))
     words = [
         *namespace_words(found),
-        *_system(sources),
-        *(word for path, text in _own_files(user, seen.home) for word in file(text, path)),
-        *("--proc", "/proc", "--ro-bind", "/proc/sys", "/proc/sys", "--dev", "/dev"),
-        *_memory("/dev/shm", _SHM_BYTES),
-        *_memory(seen.tmp, sources.tmp_bytes),
+        *_own_root(sources, seen, user, opened),
+        *_read_places(sources, seen, readable, opened),
+        *_written_places(sources, seen, writes, opened),
     ]
-    texts = dict(sources.links)
-    for path in readable:
-        assert not any(is_beneath(path, one) for one in (seen.workdir, seen.home, seen.out)), path
-        words += _parents(path)
-        if path in texts:
-            words += ("--symlink", texts[path], path)
-        else:
-            words += place(real.get(path, path), path, writable=False)
-    for path in writes:
-        words += (*_parents(path), *place(path, path, writable=True))
-    for source, target in sources.writable:
-        words += (*_parents(target), *place(source, target, writable=True))
-    words += place(sources.workdir, seen.workdir, writable=sources.workdir_is_writable)
     if sources.filters:
-        number = next(descriptors)
-        data.append((number, sources.filters))
-        words += ("--add-seccomp-fd", str(number))
+        words += ("--add-seccomp-fd", opened.content(sources.filters))
     words += ("--remount-ro", "/dev", "--remount-ro", "/")
-    arguments = next(descriptors)
-    data.append(
-        (arguments, b"".join(word.encode("utf-8", "surrogateescape") + b"\0" for word in words))
-    )
-    shifted = (*(source for source, _ in sources.writable), *writes, sources.workdir)
+    arguments = opened.content(_encoded(words))
     return Seal(
-        argv=(found.bwrap, "--args", str(arguments), "--", found.idler),
-        places=tuple(places),
-        data=tuple(data),
+        argv=(found.bwrap, "--args", arguments, "--", found.idler),
+        places=tuple(opened.places),
+        data=tuple(opened.data),
         user=user,
-        shift=None
-        if user is None
-        else Shift(
-            user, shifted, tuple(real.get(path, path) for path in readable if path not in texts)
-        ),
+        shift=None if user is None else _shift(user, sources, writes, readable),
         rules=tuple(_rules(sources, seen, grants, readable)),
         filters=sources.filters,
     )
+
+
+def _own_root(
+    sources: Sources, seen: SeenPlaces, user: int | None, opened: _Opened
+) -> Iterator[str]:
+    """Yield the words for what every root has: the system, files of its own, and memory."""
+    yield from _system(sources)
+    for path, text in _own_files(user, seen.home):
+        yield from opened.file(text, path)
+    yield from ("--proc", "/proc", "--ro-bind", "/proc/sys", "/proc/sys", "--dev", "/dev")
+    yield from _memory("/dev/shm", _SHM_BYTES)
+    yield from _memory(seen.tmp, sources.tmp_bytes)
+
+
+def _read_places(
+    sources: Sources, seen: SeenPlaces, readable: Iterable[str], opened: _Opened
+) -> Iterator[str]:
+    """Yield the words for what is only read, each where it lies outside."""
+    texts, real = dict(sources.links), dict(sources.real_paths)
+    for path in readable:
+        assert not any(is_beneath(path, one) for one in (seen.workdir, seen.home, seen.out)), path
+        yield from _parents(path)
+        if path in texts:
+            yield from ("--symlink", texts[path], path)
+        else:
+            yield from opened.place(real.get(path, path), path, writable=False)
+
+
+def _written_places(
+    sources: Sources, seen: SeenPlaces, writes: Iterable[str], opened: _Opened
+) -> Iterator[str]:
+    """Yield the words for what may be written, and for the work directory."""
+    for source, target in (*((path, path) for path in writes), *sources.writable):
+        yield from (*_parents(target), *opened.place(source, target, writable=True))
+    yield from opened.place(sources.workdir, seen.workdir, writable=sources.workdir_is_writable)
+
+
+def _encoded(words: Iterable[str]) -> bytes:
+    return b"".join(word.encode("utf-8", "surrogateescape") + b"\0" for word in words)
+
+
+def _shift(user: int, sources: Sources, writes: tuple[str, ...], readable: Iterable[str]) -> Shift:
+    texts, real = dict(sources.links), dict(sources.real_paths)
+    folders = (*(source for source, _ in sources.writable), *writes, sources.workdir)
+    return Shift(user, folders, tuple(real.get(it, it) for it in readable if it not in texts))
 
 
 def namespace_words(found: Namespaces) -> Iterator[str]:

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 
 import msgspec
 from msgspec import Struct, field
 
 from capsule_runtime.core.sandbox_plan import WallPlan
 
+NAMESPACES = ("mnt", "uts", "ipc", "pid", "net", "cgroup", "user")
 _DESCRIPTORS = (0, 1, 2, 3)
 """stdio, and the socket on which it tells us, which ends as the program runs."""
 _NOTHING = 0
@@ -34,6 +35,10 @@ class WallReport(Struct, frozen=True):
     """Real, effective and saved user; the same of the group; further groups."""
     interfaces: tuple[str, ...]
     """Of its network."""
+    shared: tuple[str, ...]
+    """Which of our namespaces it does not show to have left."""
+    numbers: tuple[int, int]
+    """Its own, and the one by which it finds itself in /proc."""
     inheritable: str = field(name="CapInh")
     permitted: str = field(name="CapPrm")
     effective: str = field(name="CapEff")
@@ -44,10 +49,15 @@ class WallReport(Struct, frozen=True):
     filters: str = field(name="Seccomp")
 
 
-def read_report(told: object, cgroups: Iterable[str]) -> WallReport:
-    """Return the report that a child wrote; in *cgroups* it is as seen from outside."""
+def read_report(told: object, cgroups: Iterable[str], ours: Mapping[str, int]) -> WallReport:
+    """Return the report that a child wrote; in *cgroups* it is as seen from outside.
+
+    *ours* are the numbers of our own namespaces, by name.
+    """
     found = msgspec.convert(told, dict[str, object])
-    return msgspec.convert({**found, "cgroups": [*cgroups]}, WallReport)
+    its = msgspec.convert(found["namespaces"], dict[str, int])
+    shared = [name for name, number in ours.items() if its.get(name, number) == number]
+    return msgspec.convert({**found, "cgroups": [*cgroups], "shared": shared}, WallReport)
 
 
 def differences(plan: WallPlan, report: WallReport, cage: str) -> list[str]:
@@ -58,6 +68,7 @@ def differences(plan: WallPlan, report: WallReport, cage: str) -> list[str]:
         *_about_limits(plan, report),
         *_about_cgroups(plan, report, cage),
         *_about_shell(plan, report),
+        *_about_namespaces(plan, report),
     ]
 
 
@@ -117,9 +128,21 @@ def _about_shell(plan: WallPlan, report: WallReport) -> Iterator[str]:
         yield "it is root"
     if plan.user is not None and set(report.users) != {plan.user}:
         yield f"users and groups {report.users}, planned {plan.user}"
-    if plan.seal is not None and report.parent != _NOTHING:
-        yield f"among the processes of {report.parent}"
-    if plan.seal is not None and report.interfaces != _INTERFACES:
-        yield f"interfaces {report.interfaces}"
     if plan.report.axes.syscalls == "filtered" and report.filters != _FILTERED:
         yield "its calls are not filtered"
+
+
+def _about_namespaces(plan: WallPlan, report: WallReport) -> Iterator[str]:
+    if plan.seal is None:
+        return
+    if report.parent != _NOTHING:
+        yield f"among the processes of {report.parent}"
+    if report.interfaces != _INTERFACES:
+        yield f"interfaces {report.interfaces}"
+    # Root needs none of users: its runs have a user of their own.
+    if shared := [name for name in report.shared if name != "user" or plan.seal.user is None]:
+        yield f"in the namespaces of its caller: {', '.join(shared)}"
+    own, named = report.numbers
+    if own != named:
+        # What is mounted at /proc was mounted for those whose processes it shows.
+        yield f"its /proc shows the processes of others, and itself as {named}"

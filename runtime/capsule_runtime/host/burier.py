@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from capsule_runtime.host.entering import compose, enter
     from capsule_runtime.host.linux import read_signals
     from capsule_runtime.host.sealing import prepare
-    from capsule_runtime.host.stub import MESSAGE_BYTES, become_program, tell
+    from capsule_runtime.host.stub import FAILED, MESSAGE_BYTES, become_program, has_rules, tell
     from capsule_runtime.host.sweep import Sweep, children
 else:
     import _signal as signal  # `signal` brings `enum`: 4 ms of a 10 ms start.
@@ -40,7 +40,7 @@ else:
     from entering import compose, enter
     from linux import read_signals
     from sealing import prepare
-    from stub import MESSAGE_BYTES, become_program, tell
+    from stub import FAILED, MESSAGE_BYTES, become_program, has_rules, tell
     from sweep import Sweep, children
 
 DUPFD_CLOEXEC = 1030
@@ -55,6 +55,7 @@ class Burier:
         "_cgroups",
         "_harness",
         "_is_sealed",
+        "_last_end",
         "_lifeline",
         "_poll",
         "_signals",
@@ -69,6 +70,7 @@ class Burier:
         self._signals = signals
         self._harness = 0
         self._is_sealed = False
+        self._last_end = (0, 0)
         self._sweep: Sweep | None = None
         self._poll = select.poll()
         for descriptor in (lifeline, signals):
@@ -122,16 +124,17 @@ class Burier:
         if signal.SIGUSR1 in read_signals(self._signals):
             self._bury()
 
-    def _hear_supervisor(self) -> None:
+    def _hear_supervisor(self) -> bool:
+        """Heed the next word; return whether there was one."""
         try:
             words = os.read(self._supervisor, MESSAGE_BYTES)
         except BlockingIOError:
-            return
+            return False
         except ConnectionResetError:
             words = b""
         if not words:
             self._end_lifeline(self._supervisor)
-            return
+            return False
         match marshal.loads(words):
             case ("signal", int(number)):
                 self._signal(number)
@@ -141,16 +144,19 @@ class Burier:
                 self._bury()
             case other:
                 raise ValueError(other)
+        return True
 
     def _go_on_with(self, pid: int) -> None:
         """Take our child *pid*, which went into a root of its own, for the harness."""
         self._is_sealed = True
-        if not self._harness:
+        if self._sweep is not None:
             return  # What it came from was killed: all is being buried.
-        os.kill(self._harness, signal.SIGKILL)
+        if self._harness:
+            os.kill(self._harness, signal.SIGKILL)
         self._harness = pid
-        if pid not in children(os.getpid()):
-            self._end_harness(signal.SIGKILL)  # It was reaped before we knew of it.
+        if pid not in children(os.getpid()):  # It was reaped before we knew of it.
+            last, status = self._last_end
+            self._end_harness(status if pid == last else signal.SIGKILL)
 
     def _signal(self, number: int) -> None:
         # Reaping clears the pid, so it is never that of another process.
@@ -180,13 +186,25 @@ class Burier:
             if pid == 0:
                 return True
             if pid == self._harness:
-                self._end_harness(status)
+                self._harness = 0
+                self._hear_successor()
+                if not self._harness:
+                    self._end_harness(status)
+            else:
+                self._last_end = (pid, status)
+
+    def _hear_successor(self) -> None:
+        """Hear who the harness is, if what it came from has ended before we were told.
+
+        It was said before that one began, so it waits at the socket.
+        """
+        while not self._is_sealed and self._sweep is None and self._hear_supervisor():
+            pass
 
     def _end_harness(self, status: int) -> None:
-        if self._harness:
-            self._harness = 0
-            code = os.waitstatus_to_exitcode(status)
-            tell(self._supervisor, "exited", *((code, None) if code >= 0 else (None, -code)))
+        self._harness = 0
+        code = os.waitstatus_to_exitcode(status)
+        tell(self._supervisor, "exited", *((code, None) if code >= 0 else (None, -code)))
         if self._is_sealed:
             # With bubblewrap its namespace ends, and the kernel kills all that is in there.
             for child in children(os.getpid()):
@@ -224,16 +242,18 @@ def become_harness(spec: int, stdio: tuple[int, ...], talk: int, cgroups: Cgroup
         step = "seal"
         if sealing is not None:
             prepare(sealing)
-        composing = compose(composer) if composer else None
+        composing = compose(composer) if composer and has_rules(launch) else None
         step = "cgroup"
         if composing is None:
             make(cgroups)
-            become_program(talk, launch)
-        cgroup = make_for_child(cgroups)
+            if not composer:
+                become_program(talk, launch)
+        cgroup = make_for_child(cgroups) if composing else None
         step = "seal"
+        # Without rules for files the harness may take over what runs beside it: it is counted too.
+        composing = composing or compose(composer)
         if not enter(composing, talk + 1, cgroup):
-            while True:
-                signal.pause()  # The burier ends us, once it knows with whom it goes on.
+            os._exit(FAILED)  # The burier has not ended us: it never came to know of the harness.
         become_program(talk, launch)
     except OSError as refusal:
         failure = refusal.errno or failure
@@ -241,4 +261,4 @@ def become_harness(spec: int, stdio: tuple[int, ...], talk: int, cgroups: Cgroup
             step = f"seal: {refusal.strerror}"
     finally:
         tell(talk, "failed", failure, step)
-        os._exit(127)
+        os._exit(FAILED)

@@ -7,6 +7,7 @@ import re
 import stat
 from collections.abc import Mapping
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from msgspec import Struct, field
 from msgspec.structs import replace
@@ -33,6 +34,9 @@ from capsule_runtime.manifest import (
     parse_manifest,
 )
 from capsule_runtime.messages import Message
+
+if TYPE_CHECKING:
+    from capsule_runtime.core.redactor import Redactor
 
 AGENT_PATH = Path(__file__).parents[1] / "agent"
 _TEXT_BYTES = 1024 * 1024
@@ -85,6 +89,8 @@ class Task(Struct, frozen=True):
     """Variables that lead programs to the doors of the run."""
     awaited: tuple[str, ...] = ()
     """Variables that nobody has granted yet, in a plan: that they are not given is no matter."""
+    redactor: Redactor | None = None
+    """What keeps the secrets among *env* out of what goes wrong."""
 
 
 class Launch(Struct, frozen=True):
@@ -198,7 +204,8 @@ def plan_launch(capsule: Capsule, places: Places, task: Task) -> Launch:
         system_prompt=capsule.system_prompt,
     )
     check_keys(told, {**dict.fromkeys(task.awaited, "-"), **task.env}, harness.driver)
-    plan = planned_by(capsule.driver, request, harness.driver)
+    clean = task.redactor.text if task.redactor else str
+    plan = planned_by(capsule.driver, request, harness.driver, clean)
     env = _environment(places, task.run, {**task.network, **plan.env}, task.env)
     found = find_program(plan.argv[0], env["PATH"], "" if harness.command else told.install)
     argv = (native_program(found, told.native), *plan.argv[1:])

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 
 from msgspec import Struct
 
@@ -41,18 +41,34 @@ def check_keys(described: Description, env: Mapping[str, str], name: str) -> Non
         )
 
 
-def planned_by(driver: Driver, request: LaunchRequest, name: str) -> LaunchPlan:
+def planned_by(
+    driver: Driver, request: LaunchRequest, name: str, clean: Callable[[str], str]
+) -> LaunchPlan:
     """Return how *driver*, called *name*, wants its harness started.
+
+    It knows the values of the run's variables; what it says of them goes through *clean*.
 
     Raises:
         HarnessError: E-HAR-005, it broke; or what it refuses itself.
     """
     try:
         return driver.launch(request)
-    except CapsuleError:
-        raise
+    except CapsuleError as exc:
+        if (told := _told(exc, clean)) is exc:
+            raise
+        raise told from None  # its cause would show in a traceback what was cleaned
     except Exception as exc:  # a driver may be anybody's code
-        raise _broken(name, "plan the launch", exc) from exc
+        broken = _broken(name, "plan the launch", exc)
+        told = _told(broken, clean)
+        raise told from (exc if told is broken else None)
+
+
+def _told(error: CapsuleError, clean: Callable[[str], str]) -> CapsuleError:
+    """Return *error* with clean words; the same one if they are."""
+    message, hint = clean(error.message), clean(error.hint)
+    if (message, hint) == (error.message, error.hint):
+        return error
+    return type(error)(error.code, message, hint)
 
 
 def _broken(name: str, what: str, exc: Exception) -> HarnessError:

@@ -15,6 +15,7 @@ from __future__ import annotations
 import ctypes
 import errno
 import os
+import select
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -24,7 +25,8 @@ else:
     from linux import fork_sibling, fork_sibling_into
     from sweep import PARENT, children, read_stat
 
-_THERE = b"x"
+_THERE = b"\0"
+"""No complaint of bubblewrap has it, wherever a reading of one is cut."""
 _WORDS_BYTES = 4096
 _NAMESPACES = {
     "user": 0x10000000,
@@ -74,8 +76,9 @@ def compose(composer: list[bytes]) -> Composing:
 def enter(composing: Composing, first_free: int, cgroup: str | None = None) -> bool:
     """Wait for the root, and go on in it; return whether this is the new process.
 
-    The old one has nothing left to do, and nothing open. The new one is in *cgroup* too, and in all
-    others of the old one; of its descriptors, those from *first_free* on are closed.
+    The old one has nothing left to do, and nothing open: it returns once the new one has ended, for
+    nobody else knows of that one yet. The new one is in *cgroup* too, and in all others of the old
+    one; of its descriptors, those from *first_free* on are closed.
 
     Raises:
         OSError: the root could not be composed, or not be entered.
@@ -90,8 +93,9 @@ def enter(composing: Composing, first_free: int, cgroup: str | None = None) -> b
         raise OSError(0, complaint or "bubblewrap ended without a word")
     entrances = None if cgroup is None else _open_cgroup(cgroup)
     _join(bubblewrap)
-    if _fork(entrances):
+    if new := _fork(entrances):
         os.closerange(0, os.sysconf("SC_OPEN_MAX"))
+        _wait_for_end(new)
         return False
     os.closerange(first_free, os.sysconf("SC_OPEN_MAX"))
     os.setsid()
@@ -134,24 +138,52 @@ def _join(bubblewrap: int) -> None:
     From now on what this process forks is in its namespace of processes; itself stays outside.
     """
     first = next(iter(children(bubblewrap)), 0)
-    process = os.pidfd_open(first)
     try:
-        # Not another one, which got its number after its end.
-        if read_stat(first)[PARENT : PARENT + 1] != [b"%d" % bubblewrap]:
-            raise OSError(0, "bubblewrap has ended")
+        process = _open(first, bubblewrap)
         flags = sum(flag for name, flag in _NAMESPACES.items() if _is_other(first, name))
+    except (FileNotFoundError, ProcessLookupError):
+        raise OSError(0, "bubblewrap has ended") from None
+    try:
         _checked(_libc.setns(process, flags), "setns")
     finally:
         os.close(process)
 
 
+def _open(first: int, bubblewrap: int) -> int:
+    """Return a pidfd of *first*, the child of *bubblewrap*, which is our sibling.
+
+    Raises:
+        ProcessLookupError: one of them has ended; another process may have got its number.
+    """
+    if not first:
+        raise ProcessLookupError
+    process = os.pidfd_open(first)
+    if [_parent(first), _parent(bubblewrap)] != [bubblewrap, os.getppid()]:
+        os.close(process)
+        raise ProcessLookupError
+    return process
+
+
+def _parent(process: int) -> int:
+    return int(next(iter(read_stat(process)[PARENT : PARENT + 1]), 0))
+
+
 def _is_other(process: int, name: str) -> bool:
     try:
-        return (
-            os.stat(f"/proc/{process}/ns/{name}").st_ino != os.stat(f"/proc/self/ns/{name}").st_ino
-        )
+        own = os.stat(f"/proc/self/ns/{name}").st_ino
     except FileNotFoundError:
         return False  # The kernel has no such namespaces.
+    return os.stat(f"/proc/{process}/ns/{name}").st_ino != own
+
+
+def _wait_for_end(process: int) -> None:
+    try:
+        life = os.pidfd_open(process)
+    except ProcessLookupError:
+        return
+    ended = select.poll()
+    ended.register(life, select.POLLIN)
+    ended.poll()
 
 
 def _checked(result: int, what: str) -> None:

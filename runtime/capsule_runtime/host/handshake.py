@@ -16,7 +16,8 @@ from pathlib import Path
 import anyio
 from msgspec import Struct
 
-from capsule_runtime.core.wall_report import WallReport, read_report
+from capsule_runtime.core.wall_report import NAMESPACES, WallReport, read_report
+from capsule_runtime.host.sweep import is_dead, read_stat
 
 _MESSAGE_BYTES = 65536
 """A report names all groups of a user; there may be thousands."""
@@ -39,7 +40,8 @@ class Here(Struct, frozen=True):
 class Refusal(Struct, frozen=True):
     """Why a harness was not started: the system's *number* for it, and at which *step*.
 
-    Two steps have no number: `lost`, its burier was killed; `silent`, the warden too.
+    Three steps have no number: `lost`, its burier was killed; `silent`, the warden too; `ended: `, the
+    child was, with the limits that were met.
     """
 
     number: int
@@ -82,7 +84,7 @@ class Handshake:
                     for descriptor in handed:
                         os.close(descriptor)
                     return None
-                return Here(pid, read_report(report, cgroups), handed)
+                return Here(pid, read_report(report, cgroups, _our_namespaces()), handed)
             case ("failed", int(number), str(step)):
                 return Refusal(number, step)
             case ():
@@ -116,4 +118,13 @@ def _cgroups_of(pid: int) -> list[str] | None:
         lines = Path(f"/proc/{pid}/cgroup").read_text(encoding="utf-8").splitlines()
     except (FileNotFoundError, ProcessLookupError):
         return None
+    # Who has ended is in none, but it has its number until it is reaped.
+    if not (stat := read_stat(pid)) or is_dead(stat):
+        return None
     return [line.split(":", 2)[2] for line in lines]
+
+
+def _our_namespaces() -> dict[str, int]:
+    """Return the number of each of our namespaces; a kernel may lack some kinds."""
+    places = {name: f"/proc/self/ns/{name}" for name in NAMESPACES}
+    return {name: os.stat(place).st_ino for name, place in places.items() if os.path.exists(place)}

@@ -59,7 +59,8 @@ def fork_sibling_into(cgroup: int) -> int:
 def _clone(arguments: bytes) -> int:
     pid: int = _syscall(SYS_CLONE3, arguments, len(arguments))
     if pid < 0:
-        raise OSError(ctypes.get_errno(), "clone3")
+        number = ctypes.get_errno()
+        raise OSError(number, f"clone3: {os.strerror(number)}")
     return pid
 
 

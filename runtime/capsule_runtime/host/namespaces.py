@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import os
-import stat
 import subprocess
 import sys
 import tempfile
+from collections.abc import Iterator
 from contextlib import suppress
 from functools import cache
 from hashlib import sha256
@@ -17,11 +17,17 @@ import msgspec
 from capsule_runtime.core.namespaces import SETTINGS, Namespaces, Variant, fix_for
 from capsule_runtime.core.seal import namespace_words
 from capsule_runtime.core.versions import find_version, is_within
+from capsule_runtime.host.bwrap_files import (
+    REPLACE,
+    configured_bwrap,
+    wheel_bwraps,
+    why_not_trusted,
+)
 from capsule_runtime.host.kept_file import keep, read_kept
 from capsule_runtime.host.leftovers import boot_id
 
 CANDIDATES = ("/usr/bin/bwrap", "/usr/local/bin/bwrap")
-"""Where bubblewrap may be. It is never looked for on a search path, where anybody may plant one."""
+"""Where the system has bubblewrap. It is never looked for on a search path, where anybody may plant one."""
 _IDLERS = ("/usr/bin/cat", "/bin/cat")
 _OLDEST = ">=0.8"
 _SECONDS = 10.0
@@ -31,44 +37,44 @@ _TRIAL_FOLDER = 10
 """The descriptor by which the trial's command finds a folder."""
 TRIAL_USER = "2000065535"
 _NOBODY, _OK = "-", "ok\n"
-_INSTALL = "Install bubblewrap: apt-get install bubblewrap."
-_REPLACE = "Put a bubblewrap there that root owns, nobody else can write, and is not setuid."
+_INSTALL = (
+    "Install bubblewrap: apt-get install bubblewrap; who may not:"
+    " pip install 'capsule-runtime[bwrap]'."
+)
 
 
 @cache
 def find_namespaces(state: Path | None = None) -> Namespaces:
-    """Return what can be had, as far as this process may use it. Kept below *state* until the boot."""
+    """Return what can be had, as far as this process may use it. Kept below *state* until the boot.
+
+    Raises:
+        UsageError: E-CFG-007, config.toml names a bubblewrap that others can change; it is wrong.
+    """
     troubles: list[str] = []
+    absent: list[str] = []
     fix = _INSTALL
-    for path in CANDIDATES:
-        if (trouble := _why_not_trusted(path)) is not None:
-            if os.path.lexists(path):
-                troubles.append(trouble)
-                fix = _REPLACE
+    for path in _candidates():
+        if not os.path.lexists(path):
+            absent.append(f"{path} is not there")
+            continue
+        if (trouble := why_not_trusted(path)) is not None:
+            troubles.append(trouble)
+            fix = REPLACE
             continue
         found = _find_kept(path, state)
         if found.variant:
-            return found
+            return msgspec.structs.replace(found, passed_over="; ".join(absent + troubles))
         troubles.append(found.why)
         fix = found.fix
     return Namespaces(why="; ".join(troubles) or "bubblewrap is not installed", fix=fix)
 
 
-def _why_not_trusted(path: str) -> str | None:
-    try:
-        found = os.stat(path)
-    except OSError as exc:
-        return f"{path}: {exc.strerror}"
-    if not stat.S_ISREG(found.st_mode) or not os.access(path, os.X_OK):
-        return f"{path} is no program"
-    if found.st_mode & (stat.S_ISUID | stat.S_ISGID):
-        return f"{path} runs as another user (setuid), which has let harnesses out before"
-    if found.st_uid not in (0, os.geteuid()) or found.st_mode & 0o022:
-        return f"{path} can be changed by others"
-    folder = os.stat(os.path.dirname(path))
-    if folder.st_mode & stat.S_IWOTH and not folder.st_mode & stat.S_ISVTX:
-        return f"{path} can be replaced by others"
-    return None
+def _candidates() -> Iterator[str]:
+    """Yield where bubblewrap may be, the caller's own first; others only as far as they are needed."""
+    if (named := configured_bwrap()) is not None:
+        yield named
+    yield from CANDIDATES
+    yield from wheel_bwraps()
 
 
 def _find_kept(path: str, state: Path | None) -> Namespaces:

@@ -63,6 +63,25 @@ def why_never(path: str, state: Path) -> str | None:
     return _why_no_file(path)
 
 
+def why_no_workdir(workdir: str, state: Path, *, is_copied: bool) -> str | None:
+    """Say why no walls hold around *workdir*, a path without links; None if they do.
+
+    A copy leaves the state directory out, and nothing else.
+    """
+    if _touch(workdir, own := os.path.realpath(state)) and not (is_copied and workdir != own):
+        return f"runs, contexts and logins are kept in {own}"
+    for home in map(os.path.realpath, _homes()):
+        if is_beneath(home, workdir):
+            return f"it holds your home folder {home}"
+        for name in CREDENTIALS:
+            kept = f"{home}/{name}"
+            if os.path.lexists(kept) and any(
+                _touch(workdir, place) for place in (kept, os.path.realpath(kept))
+            ):
+                return f"credentials are kept in ~/{name}"
+    return None
+
+
 def _why_no_file(path: str) -> str | None:
     with suppress(FileNotFoundError, NotADirectoryError):
         mode = os.stat(path).st_mode

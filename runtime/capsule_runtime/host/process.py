@@ -174,6 +174,9 @@ class Warden:
                 return HostError("E-HOST-001", f"the warden ended before {program} ran: {words}")
             case "lost":
                 return HostError("E-HOST-001", f"the burier was killed before {program} ran")
+            case step if step.startswith("ended: "):
+                hint = f"a limit of the run was met: {step[7:]}" if step[7:] else ""
+                return HostError("E-HOST-001", f"it was killed before {program} ran", hint)
             case step:
                 return HostError("E-HOST-001", f"cannot start {program}: {step}: {reason}")
 

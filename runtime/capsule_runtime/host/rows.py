@@ -3,17 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from msgspec import Struct
 
 from capsule_runtime.core.chain import Row
 from capsule_runtime.core.index import IndexRow
+from capsule_runtime.core.setting import Setting, TierClass
 
 
 @dataclass(frozen=True, slots=True)
 class ContextRow:
-    """A conversation. An absent *session* or *memory* leaves the stored one as it is."""
+    """A conversation. An absent *session* or *memory* leaves the stored one as it is.
+
+    What is stored of where its runs take place stays: *tier*, *home* and *workdir*.
+    """
 
     name: str
     uuid: str
@@ -21,6 +25,18 @@ class ContextRow:
     created_at: str
     session: str | None = None
     memory: bytes | None = None
+    tier: TierClass | None = None
+    home: str | None = None
+    workdir: str | None = None
+
+    @property
+    def setting(self) -> Setting:
+        """Return what it was made with."""
+        return Setting(self.tier, self.home, self.workdir)
+
+    def at(self, setting: Setting) -> ContextRow:
+        """Return the same for a run that takes place at *setting*."""
+        return replace(self, tier=setting.tier, home=setting.home, workdir=setting.workdir)
 
 
 class Folded(Struct, frozen=True):
@@ -41,7 +57,7 @@ class ContextBusy(Struct, frozen=True):
 
 
 class ContextDiffers(Struct, frozen=True):
-    """The run was not created: the name belongs to *found*, with another uuid or driver."""
+    """The run was not created: the name belongs to *found*, which is another or elsewhere."""
 
     found: ContextRow
 

@@ -1,8 +1,8 @@
 """Users of their own for the runs that root starts: numbers that nobody else has.
 
 A number is leased by a lock on a byte of a file that only root opens. All leases of a process are
-held by one descriptor; its warden and buriers hold it too, so a number is free again once nothing
-that ran under it can be left.
+held by one descriptor; its warden and buriers hold it too. A run whose burial was not proved keeps
+its number as long as its supervisor lives, and afterwards as long as a process of it does.
 """
 
 from __future__ import annotations
@@ -38,14 +38,17 @@ class RunUsers:
         for _ in range(_TRIES):
             user = FIRST + int.from_bytes(os.urandom(2), "big")
             if user not in self._leased and self._lock(user, fcntl.F_WRLCK):
-                self._leased.add(user)
-                return user
+                if not lives(user):
+                    self._leased.add(user)
+                    return user
+                self._lock(user, fcntl.F_UNLCK)
         raise HostError("E-HOST-033", "no user is free for another run")
 
     def release(self, user: int) -> None:
-        """Give back *user*, of whom nothing is left."""
-        self._leased.remove(user)
-        self._lock(user, fcntl.F_UNLCK)
+        """Give back *user*, unless something of it is left: then it stays leased."""
+        if not lives(user):
+            self._leased.remove(user)
+            self._lock(user, fcntl.F_UNLCK)
 
     def is_free(self, user: int) -> bool:
         """Return whether no process but this one has *user*."""
@@ -59,6 +62,15 @@ class RunUsers:
         except BlockingIOError:
             return False
         return True
+
+
+def lives(user: int) -> bool:
+    """Return whether any process here has the real user *user*, whoever started it."""
+    try:
+        os.getpriority(os.PRIO_USER, user)
+    except ProcessLookupError:
+        return False
+    return True
 
 
 @cache

@@ -7,7 +7,7 @@ import fcntl
 import os
 from collections.abc import Generator
 from pathlib import Path
-from typing import Protocol, Self
+from typing import TYPE_CHECKING, Protocol, Self
 
 import anyio
 from msgspec import Struct
@@ -15,6 +15,9 @@ from msgspec import Struct
 from capsule_runtime.errors import HostError
 from capsule_runtime.host.hub import CHUNK_BYTES, Hub, Take
 from capsule_runtime.host.stdin import Stdin
+
+if TYPE_CHECKING:
+    from capsule_runtime.core.redactor import Redactor
 
 WIDE_PIPE_BYTES = 1024 * 1024
 STDERR_FILE_BYTES = 16 * 1024 * 1024
@@ -102,12 +105,14 @@ class FileOutput:
 class StderrLog:
     """Keep the start of stderr in a file and its end in memory; drop the middle of a flood."""
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, redactor: Redactor | None = None) -> None:
+        """*redactor* is what keeps the secrets of the run out of it, if it has any."""
         flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC
         try:
             self._fd = os.open(path, flags, 0o600)
         except OSError as exc:
             raise HostError("E-HOST-004", f"cannot create {path}: {exc}") from exc
+        self._redacted = redactor.byte_stream() if redactor else None
         self._room = STDERR_FILE_BYTES
         self._tail = b""
         self.dropped_bytes = 0
@@ -119,6 +124,16 @@ class StderrLog:
 
     def write(self, chunk: bytes) -> None:
         """Add *chunk*. A full disk costs what stderr says, not the run."""
+        if self._redacted is not None:
+            chunk = self._redacted.feed(chunk.decode("latin-1")).encode("latin-1")
+        self._write(chunk)
+
+    def finish(self) -> None:
+        """Add what was held back because it might have become a secret."""
+        if self._redacted is not None:
+            self._write(self._redacted.flush().encode("latin-1"))
+
+    def _write(self, chunk: bytes) -> None:
         self._tail = (self._tail + chunk)[-STDERR_TAIL_BYTES:]
         kept = chunk[: self._room]
         self.dropped_bytes += len(chunk) - len(kept)

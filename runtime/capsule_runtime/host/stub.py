@@ -64,6 +64,12 @@ def become_program(talk: int, launch: Launch) -> NoReturn:
         os._exit(FAILED)
 
 
+def has_rules(launch: Launch) -> bool:
+    """Return whether *launch* has walls, and Landlock's rules among them."""
+    walls = launch[3]
+    return walls is not None and walls[1] is not None
+
+
 def open_door(port: int) -> int:
     """Return a socket that listens on *port* of this process's own network."""
     listener = socket.socket(socket.AF_INET, socket.SOCK_STREAM | socket.SOCK_CLOEXEC)

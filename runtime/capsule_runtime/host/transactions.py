@@ -14,6 +14,7 @@ from capsule_runtime.core.ceilings import DayReached
 from capsule_runtime.core.chain import START, Row
 from capsule_runtime.core.day_share import Share
 from capsule_runtime.core.index import IndexRow
+from capsule_runtime.core.setting import difference
 from capsule_runtime.host.bell import open_bell, remove_bell
 from capsule_runtime.host.log_reading import last_link, whole_log
 from capsule_runtime.host.log_tail import LogTail, Write, insert
@@ -116,12 +117,14 @@ def _find_refusal(
         return ContextBusy(run)
     for row in database.execute(QUERIES["context_by_name"], names).fetchall():
         found = ContextRow(*row)
-        if new.context is None or (found.uuid, found.driver) != (
-            new.context.uuid,
-            new.context.driver,
-        ):
+        if new.context is None or _differs(found, new.context):
             return ContextDiffers(found)
     return None if new.claim is None else exhausted(database, new.claim)
+
+
+def _differs(found: ContextRow, mine: ContextRow) -> bool:
+    is_same = (found.uuid, found.driver) == (mine.uuid, mine.driver)
+    return not is_same or difference(found.setting, mine.setting) is not None
 
 
 def _insert_run(database: sqlite3.Connection, bell: int, new: NewRun) -> LogTail:

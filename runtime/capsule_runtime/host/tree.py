@@ -79,7 +79,12 @@ class Tree:
     async def refused(self) -> Refusal:
         """Wait until it is known why there never was a child to talk with."""
         await self._until(lambda: self._refusal is not None)
-        return self._refusal or Refusal(0, "silent" if self._silent else "lost")
+        return self._refusal or Refusal(0, self._doom())
+
+    def _doom(self) -> str:
+        if self._burial is None or self._burial.lost:
+            return "silent" if self._silent else "lost"
+        return f"ended: {', '.join(self.limits_met)}"
 
     async def exited(self) -> Exit:
         """Wait until the harness itself has ended; more of its tree may be there for a moment."""

@@ -32,6 +32,7 @@ _CAPABILITIES_AT_MOST = 64
 _CAPSET_VERSION = 0x20080522
 _INTERFACES_AT_MOST = 8
 """A run's own network has one. A host may have thousands, and a report is one message."""
+_NAMESPACES = ("mnt", "uts", "ipc", "pid", "net", "cgroup", "user")
 _STATUS = ("CapInh", "CapPrm", "CapEff", "CapBnd", "CapAmb", "NoNewPrivs", "Umask", "Seccomp")
 
 _libc = ctypes.CDLL(None, use_errno=True)
@@ -67,6 +68,8 @@ def raise_walls(walls: Walls) -> tuple[dict[str, object], int | None]:
         "descriptors": _descriptors(),
         "users": [*os.getresuid(), *os.getresgid(), *os.getgroups()],
         "interfaces": _interfaces(),
+        "namespaces": _namespaces(),
+        "numbers": [os.getpid(), int(os.readlink("/proc/self"))],
         **_status(),
     }, told
 
@@ -119,6 +122,12 @@ def _interfaces() -> list[str]:
     lines = _read_lines("/proc/self/net/dev")
     named = [name.strip() for name, colon, _ in (line.partition(":") for line in lines) if colon]
     return named[:_INTERFACES_AT_MOST]
+
+
+def _namespaces() -> dict[str, int]:
+    """Return the number of each namespace of this process that the kernel has."""
+    found = (name for name in _NAMESPACES if os.path.exists(f"/proc/self/ns/{name}"))
+    return {name: os.stat(f"/proc/self/ns/{name}").st_ino for name in found}
 
 
 def _can_list(folder: bytes) -> bool:

@@ -160,7 +160,8 @@ def rehearse(burier: Burier) -> None:
     those pages are shared by all buriers; done there, each has its own.
     """
     ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET | socket.SOCK_CLOEXEC)
-    supervisor, other = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    kind = socket.SOCK_SEQPACKET | socket.SOCK_NONBLOCK
+    supervisor, other = socket.socketpair(socket.AF_UNIX, kind)
     nothing = [
         os.open("/dev/null", os.O_RDWR | os.O_CLOEXEC) for _ in range(DESCRIPTORS_OF_A_SPAWN - 1)
     ]

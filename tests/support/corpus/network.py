@@ -175,6 +175,36 @@ route("pair", lambda: send(socket.socketpair(socket.AF_UNIX, socket.SOCK_DGRAM)[
         return [*(word for one in streams for word in _callers(one)), *_datagrams(datagrams)]
 
 
+@probe(38, "take over a port of the host's", stated=_OPEN)
+async def take_over_a_port(rig: Rig) -> list[str]:
+    code = """
+one = socket.socket()
+one.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
+one.bind(("127.0.0.1", int(sys.argv[1])))
+one.listen(100)
+print("listens", flush=True)
+import signal
+signal.alarm(30)
+signal.pause()
+"""
+    with socket.socket() as ours, ExitStack() as callers:
+        ours.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
+        ours.bind((_LOOP, 0))
+        ours.listen(100)
+        ours.setblocking(False)
+        async with rig.started(code, ours.getsockname()[1]) as launched:
+            with anyio.fail_after(20):
+                await anyio.wait_readable(launched.output)
+            for _ in range(50):
+                callers.enter_context(socket.create_connection(ours.getsockname()))
+            came = 0
+            with suppress(BlockingIOError):
+                while True:
+                    ours.accept()[0].close()
+                    came += 1
+    return ["called in our place"] if came < 50 else []
+
+
 @probe(15, "listen where the host can call", stated=_OPEN)
 async def listen(rig: Rig) -> list[str]:
     code = """

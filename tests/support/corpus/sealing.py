@@ -29,7 +29,7 @@ ELSEWHERE = (
     Elsewhere(44, "rewrite an address while the broker looks at it", "tests/escape/test_broker.py"),
     Elsewhere(45, "flood the broker", "tests/escape/test_broker.py"),
     Elsewhere(53, "run behind less than was said", "tests/escape/test_lacking.py"),
-    Elsewhere(54, "run where the machine is poor", "tests/escape/test_lacking.py"),
+    Elsewhere(54, "run where the machine is poor", "tests/escape/test_poor.py"),
 )
 
 

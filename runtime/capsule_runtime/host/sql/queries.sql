@@ -85,13 +85,16 @@ where owner = :owner and state != 'ended' order by no;
 select id from runs where context = :context and state != 'ended';
 
 -- name: context_by_name
-select name, uuid, driver, created_at, session, memory from contexts where name = :name;
+select name, uuid, driver, created_at, session, memory, tier, home, workdir
+from contexts where name = :name;
 
 -- name: keep_context
-insert into contexts (name, uuid, driver, session, memory, created_at)
-values (:name, :uuid, :driver, :session, :memory, :created_at)
+insert into contexts (name, uuid, driver, session, memory, created_at, tier, home, workdir)
+values (:name, :uuid, :driver, :session, :memory, :created_at, :tier, :home, :workdir)
 on conflict (name) do update set
-    session = coalesce(excluded.session, session), memory = coalesce(excluded.memory, memory);
+    session = coalesce(excluded.session, session), memory = coalesce(excluded.memory, memory),
+    tier = coalesce(tier, excluded.tier), home = coalesce(home, excluded.home),
+    workdir = coalesce(workdir, excluded.workdir);
 
 -- name: forget_contexts
 delete from contexts;
@@ -105,7 +108,8 @@ from runs r join requests q on q.run = r.no
 where r.owner = :owner and r.state != 'ended' and q.taken_at is null order by q.id;
 
 -- name: mark_taken
-update requests set taken_at = :taken_at where id = :id;
+-- What was asked may hold words that the log has without their secrets.
+update requests set taken_at = :taken_at, body = x'' where id = :id;
 
 -- name: is_taken
 select taken_at is not null from requests where id = :id;
