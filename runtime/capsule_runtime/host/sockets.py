@@ -115,6 +115,18 @@ async def send_all(sink: socket, data: bytes) -> None:
             await anyio.wait_writable(sink)
 
 
+def send_some(sink: socket, data: bytes) -> int:
+    """Return how many bytes of *data* were sent, which are those that *sink* has room for.
+
+    Raises:
+        OSError: the connection broke.
+    """
+    try:
+        return sink.send(data)
+    except BlockingIOError:
+        return 0
+
+
 def end_sending(sink: socket) -> None:
     """Tell the peer that nothing more comes; it may go on sending."""
     with suppress(OSError):  # then it is gone, and hears of nothing
