@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
-from capsule_drivers.codex.driver import CodexConfig, CodexDriver
+from capsule_drivers.codex.config import CodexConfig
+from capsule_drivers.codex.driver import CodexDriver
 
 __all__ = ["CodexConfig", "CodexDriver"]

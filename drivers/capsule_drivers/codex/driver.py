@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import ClassVar, Literal
+from typing import ClassVar
 
 import msgspec
 from msgspec import Struct
 
 from capsule_drivers.codex.calls import baseline_of, kind_of_words
+from capsule_drivers.codex.config import CodexConfig
 from capsule_drivers.codex.exec_lines import ExecStream
 from capsule_drivers.codex.server import INITIALIZE, AppServer, Opening, call
 from capsule_drivers.codex.setup import config_file, keys, words_of
@@ -33,20 +34,6 @@ _END = _CALL + b'turn/completed"'
 _USAGE_MARKS = (b'"thread/tokenUsage/updated"', b'"tokenUsage"', b'"turn.completed"')
 """What stands in the lines that report usage, the last one in those of `exec`."""
 _VENDOR = "vendor/{machine}-unknown-linux-musl/bin/codex"
-
-
-class CodexConfig(Struct, frozen=True, forbid_unknown_fields=True):
-    """`[harness.config]` of Codex."""
-
-    mode: Literal["app-server", "exec"] = "app-server"
-    approvals: Literal["never", "ask"] = "never"
-    """Whether it asks before it runs what it does not know to be harmless; only as app-server."""
-    sandbox: Literal["off", "read-only", "workspace-write"] = "off"
-    """Codex's own. It is off because the run's walls hold."""
-
-    def __post_init__(self) -> None:
-        if self.mode == "exec" and self.approvals == "ask":
-            raise ValueError('approvals is "ask", and in mode "exec" nobody can be asked')
 
 
 class _Head(Struct, frozen=True):
@@ -97,7 +84,7 @@ class CodexDriver:
     def launch(self, request: LaunchRequest) -> LaunchPlan:
         self.configure(request.config)
         baseline = baseline_of(request.memory, request.session)
-        planned = config_file(request, self._config.approvals, self._config.sandbox)
+        planned = config_file(request, self._config)
         files, env = planned.files, {"CODEX_HOME": planned.folder}
         if self._config.mode == "exec":
             self._exec = ExecStream(planned.model, request.session, baseline)

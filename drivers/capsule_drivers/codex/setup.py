@@ -10,6 +10,7 @@ from dataclasses import dataclass
 
 import msgspec
 
+from capsule_drivers.codex.config import CodexConfig
 from capsule_runtime import LaunchRequest, Message, TextPart
 
 _FOLDER = ".codex"
@@ -21,6 +22,7 @@ _UNTOLD_RETRIES = 0
 """Of the request in each of those: Codex says nothing of them, and its own 4 make 30 of one."""
 _POLICIES = {"never": "never", "ask": "untrusted"}
 _SANDBOXES = {"off": "danger-full-access"}
+_SEARCHES = {"off": "disabled"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,10 +41,10 @@ def keys() -> tuple[str, ...]:
     return _KEYS
 
 
-def config_file(request: LaunchRequest, approvals: str, sandbox: str) -> Setup:
+def config_file(request: LaunchRequest, config: CodexConfig) -> Setup:
     """Return how Codex is set up for *request*."""
     model = request.model.removeprefix("openai:") if request.model else None
-    policy, sandbox = _POLICIES[approvals], _SANDBOXES.get(sandbox, sandbox)
+    policy, sandbox = _POLICIES[config.approvals], _SANDBOXES.get(config.sandbox, config.sandbox)
     instructions = request.system_prompt
     tables: dict[str, Mapping[str, object]] = {
         "": {
@@ -51,6 +53,7 @@ def config_file(request: LaunchRequest, approvals: str, sandbox: str) -> Setup:
             "developer_instructions": instructions,
             "sandbox_mode": sandbox,
             "check_for_update_on_startup": False,
+            "web_search": _SEARCHES.get(config.web_search, config.web_search),
         },
         "analytics": {"enabled": False},
         # Both ask the vendor's servers at each start, whichever provider is set.
