@@ -46,6 +46,8 @@ class TomlFile(Struct, frozen=True):
     """How the value of a key, given by its dotted name, is written."""
     sample: str
     """Where to see how such a file is written at all."""
+    unshown: frozenset[str] = frozenset()
+    """Keys whose values no error shows."""
 
     def parse(self, kind: type[_Kind]) -> _Kind:
         """Return the file as a *kind*.
@@ -76,7 +78,7 @@ class TomlFile(Struct, frozen=True):
             key = (*parts, missing[1])
             is_table = self._kind_of(key) is not None
             hint = f"Begin a table [{_dotted(key)}]." if is_table else f"Write {key[-1]} = … there."
-            self._raise(self.codes.missing, parts, f"{_dotted(key)!r} is missing", hint)
+            self.refuse_missing(key, hint)
         what = "it is not written right" if "matching regex" in what else what
         self.refuse_value(parts, _value_at(raw, parts), what)
 
@@ -84,8 +86,13 @@ class TomlFile(Struct, frozen=True):
         self, key: tuple[_Part, ...], value: object, what: str, hint: str = ""
     ) -> NoReturn:
         """Say that *value* cannot stand at *key*, and why."""
-        told = f"{_dotted(key)} = {value!r}: {what}"
+        written = "" if self.unshown.intersection(key) else f" = {value!r}"
+        told = f"{_dotted(key)}{written}: {what}"
         self._raise(self.codes.wrong, key, told, hint or self._hint(key))
+
+    def refuse_missing(self, key: tuple[_Part, ...], hint: str) -> NoReturn:
+        """Say that *key* is missing in its table."""
+        self._raise(self.codes.missing, key[:-1], f"{_dotted(key)!r} is missing", hint)
 
     def _raise(self, code: str, key: tuple[_Part, ...], what: str, hint: str) -> NoReturn:
         raise self.codes.error(code, f"{_place(self.text, self.path, key)}: {what}", hint)
