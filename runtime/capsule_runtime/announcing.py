@@ -1,11 +1,22 @@
-"""The entries by which a run and its attempt are announced, made of a request that was checked."""
+"""How a run and its attempt are announced, to the log and to a driver, made of a checked request."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from typing import TYPE_CHECKING
+
 from capsule_runtime.core.facts import AttemptStarted, Created
-from capsule_runtime.host.capsule import Launch
+from capsule_runtime.core.ledger import Ledger
+from capsule_runtime.core.run import Run
+from capsule_runtime.host.capsule import Launch, Task
 from capsule_runtime.host.rows import ContextRow
+from capsule_runtime.redacting import redacted_run
 from capsule_runtime.request import Ready
+
+if TYPE_CHECKING:
+    from capsule_runtime.core.gateway.reservations import Account
+    from capsule_runtime.core.prices import PriceTable
+    from capsule_runtime.core.redactor import Redactor
 
 
 def created_run(
@@ -56,3 +67,45 @@ def attempt_started(
         on_permission=ready.on_permission,
         version=ready.installed.version if ready.installed else None,
     )
+
+
+def task_of(
+    run: str,
+    ready: Ready,
+    context: ContextRow,
+    network: Mapping[str, str],
+    gateway: Mapping[str, str],
+    redactor: Redactor | None,
+) -> Task:
+    """Return what a driver plans the launch of *run* from.
+
+    *network* are the variables of its doors, *gateway* those by which it calls models.
+    """
+    request = ready.request
+    return Task(
+        run=run,
+        context=context.name,
+        message=request.message,
+        args=request.args,
+        env={**ready.env, **gateway},
+        model=request.model,
+        session=context.session if ready.capsule.described.resumes else None,
+        memory=context.memory,
+        limits=ready.limits,
+        network=dict(network),
+        redactor=redactor,
+    )
+
+
+def new_run(
+    run: str,
+    ready: Ready,
+    context: ContextRow,
+    prices: PriceTable | None,
+    account: Account | None,
+    redactor: Redactor | None,
+) -> Run:
+    """Return *run* as it begins; *account* is the gateway's, where that has all of its calls."""
+    ledger = Ledger(ready.terms.ceilings, prices, account=account)
+    begin = Run if redactor is None else redacted_run(redactor)
+    return begin(run, context.name, ledger=ledger, on_permission=ready.on_permission)

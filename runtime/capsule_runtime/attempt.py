@@ -76,6 +76,7 @@ class Attempt:
         self._resources: RunResources | None = None
         self._doorkeeper: Doorkeeper | None = None
         self._places: tuple[str, ...] = ()
+        self._gateway, self._reserve = launching.gateway, reserve
         self._begun = Once()
 
     async def carry_out(self) -> None:
@@ -187,17 +188,17 @@ class Attempt:
     async def _contained(self, walls: WallPlan, tree: Tree, moment: Moment) -> None:
         """Record the walls that *tree* is behind, serve its doors, and watch what it uses."""
         run = self._run
-        if tree.handed:
-            from capsule_runtime.doorkeeping import open_doors  # what serves them is a tenth of us
+        if tree.handed or self._gateway is not None:
+            from capsule_runtime.doorkeeping import open_doors, open_gateway  # a tenth of us
 
-            self._doorkeeper = open_doors(self._host, run, self._decider, walls, tree.handed)
+            host, decider = self._host, self._decider
+            gateway = open_gateway(self._gateway, host, run, decider, self.ask_stop, self._reserve)
+            self._doorkeeper = open_doors(host, run, decider, walls, tree.handed, gateway)
         self._resources = RunResources(
             walls.limits, tree, self._places, lambda: run.position, self.ask_stop
         )
-        report = walls.report
-        await self._decider.perform(
-            self._run.record(lambda seq, at, run: Contained(seq, at, run, report), moment)
-        )
+        contained = partial(Contained, containment=walls.report)
+        await self._decider.perform(self._run.record(contained, moment))
 
     async def _follow(self, tree: Tree, stdio: Stdio, stderr: StderrLog) -> Burial:
         """Read until no process is left that could write; whatever happens, the tree is buried."""

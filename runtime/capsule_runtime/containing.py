@@ -10,7 +10,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 from msgspec.structs import replace as struct_replace
 
-from capsule_runtime.core.doors import DoorPlan
+from capsule_runtime.core.doors import GATEWAY_PORT, DoorPlan
 from capsule_runtime.core.grants import Grants, Tier, is_beneath
 from capsule_runtime.core.namespaces import Namespaces
 from capsule_runtime.core.sandbox_plan import WallPlan, plan_walls
@@ -122,6 +122,12 @@ class Shell(Struct, frozen=True):
         """Return the variables that lead programs to the doors."""
         made = self.sealing or self.scoping
         return made.doors.environment if made else {}
+
+    @property
+    def gateway_port(self) -> int:
+        """Return where a run with walls finds the gateway, on its own loopback."""
+        made = self.sealing or self.scoping
+        return made.doors.ports.get("gateway", GATEWAY_PORT) if made else GATEWAY_PORT
 
     @property
     def needs_user(self) -> bool:

@@ -11,6 +11,7 @@ import os
 from contextlib import ExitStack
 from functools import partial
 from socket import socket
+from typing import TYPE_CHECKING
 
 import anyio
 
@@ -35,6 +36,12 @@ from capsule_runtime.host.passage import Limits
 from capsule_runtime.host.shared import Host
 from capsule_runtime.host.upstream import serve_upstream
 
+if TYPE_CHECKING:
+    from capsule_runtime.call_book import AskStop
+    from capsule_runtime.gatekeeping import ReserveOfDay
+    from capsule_runtime.gateway_plan import GatewayPlan
+    from capsule_runtime.gateway_serving import OpenGateway
+
 _LOOPBACK = "127.0.0.1"
 
 
@@ -42,14 +49,21 @@ class Doorkeeper:
     """The supervisor's side of a run's doors."""
 
     def __init__(
-        self, host: Host, run: Run, decider: Decider, walls: WallPlan, handed: tuple[int, ...]
+        self,
+        host: Host,
+        run: Run,
+        decider: Decider,
+        walls: WallPlan,
+        handed: tuple[int, ...],
+        gateway: OpenGateway | None,
     ) -> None:
-        """Take *handed*, which is closed with this.
+        """Take *handed*, which is closed with this, and *gateway*, if the run has one.
 
         Raises:
             OSError: a place that the broker is to reach is not there.
         """
         self._host = host
+        self._gateway = gateway
         self._log = EgressLog(run, decider)
         self._open = ExitStack()
         self._listeners: dict[Door, socket] = {}
@@ -64,6 +78,8 @@ class Doorkeeper:
             elif walls.scope is not None:
                 self._plan = walls.scope.doors
                 self._mediate(walls.scope, *handed)
+            if gateway is not None and gateway.listener is not None:
+                self._listen("gateway", gateway.listener)
             cleanup_on_fail.pop_all()
 
     def close(self) -> None:
@@ -125,13 +141,40 @@ class Doorkeeper:
         if door == "proxy":
             rules = EgressRules.of(self._plan.hosts)
             await serve_proxy(listener, rules, self._host.outside.network, tell, limits)
+        elif door == "gateway":
+            assert self._gateway is not None, "there is no such door without it"
+            await self._gateway.serve(listener)
         else:
             upstream = parse_upstream(self._plan.upstream or "")
             await serve_upstream(listener, upstream, self._host.outside.network, tell, limits)
 
 
+def open_gateway(
+    plan: GatewayPlan | None,
+    host: Host,
+    run: Run,
+    decider: Decider,
+    ask_stop: AskStop,
+    reserve: ReserveOfDay | None,
+) -> OpenGateway | None:
+    """Return the gateway of a run as it can be served, if it has one.
+
+    *reserve* gets the run more of the day, where the day has ceilings.
+    """
+    if plan is None:
+        return None
+    from capsule_runtime.gateway_serving import OpenGateway  # most runs have none
+
+    return OpenGateway(plan, host, run, decider, ask_stop, reserve if plan.is_only_way else None)
+
+
 def open_doors(
-    host: Host, run: Run, decider: Decider, walls: WallPlan, handed: tuple[int, ...]
+    host: Host,
+    run: Run,
+    decider: Decider,
+    walls: WallPlan,
+    handed: tuple[int, ...],
+    gateway: OpenGateway | None,
 ) -> Doorkeeper:
     """Return who serves what the run *handed* out.
 
@@ -139,6 +182,6 @@ def open_doors(
         HostError: E-HOST-034, it cannot be served.
     """
     try:
-        return Doorkeeper(host, run, decider, walls, handed)
+        return Doorkeeper(host, run, decider, walls, handed, gateway)
     except OSError as exc:
         raise HostError("E-HOST-034", f"the doors of the run cannot be served: {exc}") from exc

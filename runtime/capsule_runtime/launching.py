@@ -19,6 +19,7 @@ from capsule_runtime.host.workroom import Workroom
 
 if TYPE_CHECKING:
     from capsule_runtime.core.redactor import Redactor
+    from capsule_runtime.gateway_plan import GatewayPlan
 
 
 class Launching(Struct, frozen=True):
@@ -36,6 +37,8 @@ class Launching(Struct, frozen=True):
     """What a person should know of the launch."""
     redactor: Redactor | None = None
     """What keeps the secrets of the run out of its stderr."""
+    gateway: GatewayPlan | None = None
+    """By which it calls models."""
 
     def write_places(self) -> None:
         """Make the folders of the run, and write what its driver wants in them.

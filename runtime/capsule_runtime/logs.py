@@ -12,6 +12,7 @@ from collections.abc import Callable
 from typing import Any, Protocol
 
 from capsule_runtime.core import facts
+from capsule_runtime.core.network_facts import Egress
 from capsule_runtime.core.outcome import Outcome
 from capsule_runtime.errors import CapsuleError
 
@@ -104,7 +105,7 @@ def _line_of(fact: facts.Fact) -> tuple[str, str, dict[str, object]] | None:
             return "info", "steer refused", dict(fields)
         case facts.PermissionDecided(id=id, tool=tool, allowed=allowed):
             return "info", "permission decided", {"request": id, "tool": tool, "allowed": allowed}
-        case facts.Egress():
+        case Egress():
             return _egress(fact)
         case facts.KillStarted():
             return "warning", "kill started", {}
@@ -126,7 +127,7 @@ def _line_of(fact: facts.Fact) -> tuple[str, str, dict[str, object]] | None:
             return None
 
 
-def _egress(fact: facts.Egress) -> tuple[str, str, dict[str, object]]:
+def _egress(fact: Egress) -> tuple[str, str, dict[str, object]]:
     fields: dict[str, object] = {"door": fact.door, "place": fact.place, "address": fact.address}
     if fact.refused is not None:
         return "info", "egress refused", {**fields, "why": fact.refused.value}

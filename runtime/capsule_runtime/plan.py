@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping
 from dataclasses import replace as replace_fields
 from pathlib import Path
@@ -9,7 +10,7 @@ from pathlib import Path
 from msgspec import Struct
 from msgspec.structs import replace
 
-from capsule_runtime.containing import walls_of
+from capsule_runtime.containing import Shell, walls_of
 from capsule_runtime.core.ceilings import Ceilings, DayCeilings
 from capsule_runtime.core.containment import Containment
 from capsule_runtime.core.grants import Grants, Policy
@@ -107,12 +108,13 @@ def plan_run(
     places = places_of(state, "RUN", uuid, ready.workdir, ready.workdir_mode)
     if context is not None:
         _check_context(context, manifest.harness.driver, shell.setting(places))
+    told = _told_of_gateway(ready, shell)
     task = Task(
         run="RUN",
         context=request.context or "CONTEXT",
         message=request.message,
         args=request.args,
-        env=ready.env,
+        env={**ready.env, **told},
         model=request.model,
         session=context.session if context and capsule.described.resumes else None,
         memory=context.memory if context else None,
@@ -132,7 +134,7 @@ def plan_run(
         driver=manifest.harness.driver,
         harness_version=ready.installed.version if ready.installed else None,
         argv=launch.argv,
-        env={name: _origin(name, ready, launch.plan.env) for name in sorted(launch.env)},
+        env={name: _origin(name, ready, launch.plan.env, told) for name in sorted(launch.env)},
         workdir=str(ready.workdir),
         workdir_mode=ready.workdir_mode,
         containment=shell.tier,
@@ -142,6 +144,7 @@ def plan_run(
         caveats=(
             *ready.notes,
             *caveats_of_grants(ready.standing, ready.env, walls.report.axes.net),
+            *_caveats_of_providers(ready),
         ),
         on_permission=ready.on_permission,
         limits=ready.limits,
@@ -175,7 +178,26 @@ def _check_context(context: ContextRow, driver: str, setting: Setting) -> None:
         raise not_created(ContextDiffers(context), mine)
 
 
-def _origin(name: str, ready: Ready, planned: Mapping[str, str]) -> str:
+def _caveats_of_providers(ready: Ready) -> list[str]:
+    if not ready.providers:
+        return []
+    from capsule_runtime.providing import caveats_of_providers  # most runs have none
+
+    return caveats_of_providers(ready.providers, os.environ)
+
+
+def _told_of_gateway(ready: Ready, shell: Shell) -> dict[str, str]:
+    """Return the variables by which the harness would be told of the gateway."""
+    if not ready.providers:
+        return {}
+    from capsule_runtime.core.providers import told  # most runs have none
+
+    return told(ready.providers, shell.gateway_port, "MARKER")
+
+
+def _origin(name: str, ready: Ready, planned: Mapping[str, str], gateway: Mapping[str, str]) -> str:
+    if name in gateway:
+        return "gateway"
     if name in ready.request.env:
         return "caller"
     if name in ready.env:

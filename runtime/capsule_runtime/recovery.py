@@ -12,6 +12,7 @@ from msgspec import Struct
 
 from capsule_runtime.core.actions import Action
 from capsule_runtime.core.facts import Created, Recovered
+from capsule_runtime.core.gateway.reservations import Account, Limit
 from capsule_runtime.core.journal import Append, Moment
 from capsule_runtime.core.ledger import Ledger
 from capsule_runtime.core.log import Record
@@ -168,4 +169,18 @@ async def _account_of(record: Record, prices: PriceBook) -> Ledger:
     bounds = (attempt.ceilings, attempt.day) if attempt else ()
     in_dollars = any(bound and bound.microusd is not None for bound in bounds)
     table = await prices.table() if in_dollars and record.usage.calls else None
-    return Ledger(prices=table, usage=record.usage)
+    return Ledger(prices=table, usage=record.usage, account=_calls_of(record))
+
+
+def _calls_of(record: Record) -> Account | None:
+    """Return the account of the calls that passed the gateway, if the run's account is that."""
+    if record.attempt is None or record.attempt.ledger != "gateway":
+        return None
+    calls = record.calls
+    return Account(
+        "the run",
+        Limit(),
+        settled=calls.settled,
+        estimated=calls.estimated,
+        unsettled=calls.unsettled,
+    )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from functools import partial
+from typing import TYPE_CHECKING
 
 import anyio.to_thread
 from msgspec import Struct
@@ -34,6 +35,9 @@ from capsule_runtime.request import (
     with_version,
 )
 
+if TYPE_CHECKING:
+    from capsule_runtime.gateway_plan import GatewayPlan
+
 
 class Registrar(Struct, frozen=True):
     """Check requests, and write runs into the store in the name of supervisor *owner*."""
@@ -51,8 +55,9 @@ class Registrar(Struct, frozen=True):
             CapsuleError: it cannot be started; nothing was written.
         """
         draft = read_request(request, self._day)
-        prices = await self.prices.table() if draft.terms.needs_prices else None
         ready = await self._granted(draft)
+        needs_prices = draft.terms.needs_prices or ready.providers
+        prices = await self.prices.table() if needs_prices else None
         ready.terms.check(ready.model, prices)
         return await self._with_version(ready), prices
 
@@ -74,8 +79,23 @@ class Registrar(Struct, frozen=True):
             created_at=self.host.clock.moment().at,
         )
 
-    async def create(self, state: Run, ready: Ready, context: ContextRow) -> RunLog:
-        """Write the run's first entry.
+    async def gateway_for(self, ready: Ready, prices: PriceTable | None) -> GatewayPlan | None:
+        """Return the gateway that the run of *ready* gets, if it gets one; its owner closes it.
+
+        Raises:
+            UsageError: a key cannot be had.
+            HostError: nobody can listen.
+        """
+        if not ready.providers:
+            return None
+        from capsule_runtime.gateway_plan import gateway_for  # most runs have none
+
+        return await gateway_for(ready, prices)
+
+    async def create(
+        self, state: Run, ready: Ready, context: ContextRow, gateway: GatewayPlan | None = None
+    ) -> RunLog:
+        """Write the run's first entry; its *gateway*, if it has the account, holds its share.
 
         Raises:
             UsageError: the context is busy, another driver's, or E-USE-014: made elsewhere.
@@ -96,7 +116,10 @@ class Registrar(Struct, frozen=True):
         made = await self.store.create_run(index, rows, context, claim)
         if not isinstance(made, LogTail):
             raise not_created(made, context)
-        state.ledger.share = made.share
+        if gateway is not None and gateway.own_account is not None and made.share is not None:
+            gateway.hold(made.share)
+        else:
+            state.ledger.share = made.share
         observe = self.logs.of(run=index.id, context=context.name).observe
         log = RunLog(self.store, made, record, context, observe=observe)
         log.published(rows, appends)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Self
+from typing import TYPE_CHECKING, Self
 
 from msgspec import Struct, field
 from msgspec.structs import replace
@@ -32,11 +32,14 @@ from capsule_runtime.granting import (
 from capsule_runtime.host.capsule import Capsule, bare_capsule, load_capsule
 from capsule_runtime.host.clock import new_id
 from capsule_runtime.host.state import default_state
-from capsule_runtime.manifest import MEMORY_BYTES_AT_LEAST, PROCESSES_AT_LEAST
+from capsule_runtime.lowering import lowered
 from capsule_runtime.messages import Message, TextPart
 from capsule_runtime.probing import Installed, check_version
 from capsule_runtime.workdirs import find_mode, find_workdir, refuse_exposing
 from capsule_runtime.yielding import WorkWish, check_writable, why_in_copy
+
+if TYPE_CHECKING:
+    from capsule_runtime.core.providers import Provider
 
 
 class RunRequest(Struct, frozen=True):
@@ -132,6 +135,8 @@ class Ready(Struct, frozen=True):
     """How it is contained."""
     why_copy: str = ""
     """Why on a copy, if nobody asked for one."""
+    providers: tuple[Provider, ...] = ()
+    """Whose models it may call, through the gateway."""
 
     @property
     def on_permission(self) -> Policy:
@@ -182,7 +187,7 @@ def read_request(request: RunRequest, day: DayCeilings = NO_DAY) -> Draft:
     workdir = find_workdir(request.workdir)
     capsule = _capsule(request, workdir)
     check_names(request.env, by_caller=True)
-    limits = _lowered(capsule.manifest.limits.in_units(), request)
+    limits = lowered(capsule.manifest.limits.in_units(), request)
     check_model(request.model or capsule.manifest.harness.model)
     terms = terms_of(
         capsule.manifest.spend.ceilings(),
@@ -222,7 +227,7 @@ def settle(draft: Draft, state: Path) -> Ready:
     request = draft.request
     standing = standing_of(draft.capsule, request.grants, request.containment, state)
     policy = on_permission(draft.capsule.manifest.interaction.on_permission, request.on_permission)
-    return Ready(
+    ready = Ready(
         draft.capsule,
         request,
         draft.workdir,
@@ -232,6 +237,11 @@ def settle(draft: Draft, state: Path) -> Ready:
         standing,
         policy,
     )
+    if not standing.grants.providers:
+        return ready
+    from capsule_runtime.providing import with_providers  # most runs have none
+
+    return with_providers(ready)
 
 
 def doors_of(ready: Ready) -> DoorPlan:
@@ -242,7 +252,7 @@ def doors_of(ready: Ready) -> DoorPlan:
     """
     if ready.request.upstream is not None:
         parse_upstream(ready.request.upstream)
-    return DoorPlan(ready.grants.hosts, ready.request.upstream)
+    return DoorPlan(ready.grants.hosts, ready.request.upstream, bool(ready.providers))
 
 
 def with_version(ready: Ready, state: Path | None) -> Ready:
@@ -252,22 +262,6 @@ def with_version(ready: Ready, state: Path | None) -> Ready:
         HarnessError: E-HAR-007, it is not a version that the capsule wants.
     """
     return replace(ready, installed=check_version(ready.capsule, ready.env.get("PATH"), state))
-
-
-def _lowered(limits: dict[str, float], request: RunRequest) -> dict[str, float]:
-    """Return *limits*, or what *request* wants to be lower."""
-    wishes = {
-        "wall_seconds": (request.wall_seconds, 0),
-        "memory_bytes": (request.memory_bytes, MEMORY_BYTES_AT_LEAST),
-        "processes": (request.processes, PROCESSES_AT_LEAST),
-    }
-    for name, (wish, least) in wishes.items():
-        if wish is not None and wish < least:
-            raise UsageError(
-                "E-USE-051", f"{name} is {wish:g}, and must be at least {least}", "Ask for more."
-            )
-    wished = {name: wish for name, (wish, _) in wishes.items() if wish is not None}
-    return {name: min(limit, wished.get(name, limit)) for name, limit in limits.items()}
 
 
 def _capsule(request: RunRequest, workdir: Path) -> Capsule:

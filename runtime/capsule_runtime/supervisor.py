@@ -10,25 +10,24 @@ from collections.abc import AsyncGenerator
 from contextlib import AsyncExitStack, asynccontextmanager
 from functools import partial
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import anyio
 import anyio.abc
 from msgspec.structs import replace
 
 from capsule_runtime.active_run import ActiveRun
-from capsule_runtime.announcing import attempt_started
+from capsule_runtime.announcing import attempt_started, new_run, task_of
 from capsule_runtime.attempt import Attempt
 from capsule_runtime.containing import Shell, walls_of
 from capsule_runtime.core.ceilings import DayCeilings
-from capsule_runtime.core.ledger import Ledger
 from capsule_runtime.core.limits import Limits
 from capsule_runtime.core.prices import PriceTable
-from capsule_runtime.core.run import Run
 from capsule_runtime.embedding import RunHandle, RunSummary, summary_of
 from capsule_runtime.ending import end_all, end_unwanted
 from capsule_runtime.errors import HostError
 from capsule_runtime.heeding import Heeder
-from capsule_runtime.host.capsule import Task, plan_launch
+from capsule_runtime.host.capsule import plan_launch
 from capsule_runtime.host.clock import Clock, SystemClock, new_id
 from capsule_runtime.host.control import Doorbell, open_doorbell
 from capsule_runtime.host.day_account import DayAccount
@@ -39,8 +38,7 @@ from capsule_runtime.host.leftovers import remove_leftovers
 from capsule_runtime.host.locks import remove_if_free, try_take
 from capsule_runtime.host.machine import find_machine
 from capsule_runtime.host.process import open_warden
-from capsule_runtime.host.resource_watch import ResourceWatch
-from capsule_runtime.host.shared import Host, Outside
+from capsule_runtime.host.shared import Host, Outside, watch_of
 from capsule_runtime.host.showing import remove_copies, show
 from capsule_runtime.host.state import (
     default_state,
@@ -57,13 +55,16 @@ from capsule_runtime.launching import Launching
 from capsule_runtime.logs import Logger, Logs
 from capsule_runtime.pricing import PriceBook
 from capsule_runtime.recovery import Heir, recover
-from capsule_runtime.redacting import redacted_run, redactor_of
+from capsule_runtime.redacting import redactor_of
 from capsule_runtime.registrar import Registrar
 from capsule_runtime.request import Ready, RunRequest
 from capsule_runtime.runs import Runs
 from capsule_runtime.settings import day_ceilings, price_book
 from capsule_runtime.shelters import Beginnings, Shelters, closed
 from capsule_runtime.working import workroom_for
+
+if TYPE_CHECKING:
+    from capsule_runtime.gateway_plan import GatewayPlan
 
 CLOSE_SECONDS = 6.5
 """How long closing waits for the runs' recorded ends; then it cuts their lifeline."""
@@ -116,10 +117,12 @@ class Supervisor:
 
     async def _begin(self, request: RunRequest) -> ActiveRun:
         ready, prices = await self._registrar.check(request)
+        gateway = await self._registrar.gateway_for(ready, prices)
         shell, run = ready.shell.leased(), new_id("run")
         try:
-            active = await self._prepared(run, ready, shell, prices)
+            active = await self._prepared(run, ready, shell, prices, gateway)
         except BaseException:
+            _close(gateway)
             remove_copies(run_folder(self._registrar.store.state, run))
             shell.release()
             raise
@@ -130,13 +133,19 @@ class Supervisor:
             finally:
                 del self._runs[active.id]
                 shell.release(is_kept=active.may_have_left)
+                _close(gateway)
 
         self._runs[active.id] = active
         self._shelters.shelter(carry_out)
         return active
 
     async def _prepared(
-        self, run: str, ready: Ready, shell: Shell, prices: PriceTable | None
+        self,
+        run: str,
+        ready: Ready,
+        shell: Shell,
+        prices: PriceTable | None,
+        gateway: GatewayPlan | None,
     ) -> ActiveRun:
         """Record the run, and return it as it may begin."""
         context, capsule = self._registrar.context_for(ready), ready.capsule
@@ -149,19 +158,8 @@ class Supervisor:
             )
         session = context.session if ready.capsule.described.resumes else None
         redactor = redactor_of(ready)
-        task = Task(
-            run=run,
-            context=context.name,
-            message=ready.request.message,
-            args=ready.request.args,
-            env=ready.env,
-            model=ready.request.model,
-            session=session,
-            memory=context.memory,
-            limits=ready.limits,
-            network=shell.environment,
-            redactor=redactor,
-        )
+        told = gateway.environment if gateway is not None else {}
+        task = task_of(run, ready, context, shell.environment, told, redactor)
         launch = plan_launch(capsule, shell.seen(places), task)
         walls = walls_of(
             capsule,
@@ -172,13 +170,11 @@ class Supervisor:
             grants=ready.grants,
             shell=shell,
         )
-        launch = replace(launch, walls=walls)
-        ledger = Ledger(ready.terms.ceilings, prices)
-        begin = Run if redactor is None else redacted_run(redactor)
-        state = begin(run, context.name, ledger=ledger, on_permission=ready.on_permission)
-        log = await self._registrar.create(state, ready, context)
+        account = gateway.own_account if gateway is not None else None
+        state = new_run(run, ready, context, prices, account, redactor)
+        log = await self._registrar.create(state, ready, context, gateway)
         launching = Launching(
-            launch,
+            replace(launch, walls=walls),
             places,
             ready.capsule.driver,
             Limits.of(ready.limits),
@@ -187,6 +183,7 @@ class Supervisor:
             Handing(private_folders(places), shell.owner),
             ready.notes,
             redactor,
+            gateway,
         )
         attempt = Attempt(self._registrar.host, state, log, launching, self._heeder.heed)
         logs = self._registrar.logs.of(run=run, context=context.name)
@@ -209,6 +206,11 @@ class Supervisor:
             await self._beginnings.told()
             await end_all([*self._runs.values()])
         self._shelters.cancel()
+
+
+def _close(gateway: GatewayPlan | None) -> None:
+    if gateway is not None:
+        gateway.close()
 
 
 @asynccontextmanager
@@ -257,16 +259,11 @@ async def open_supervisor(
         hub = Hub(store.together)
         cleanup.callback(hub.close)
         failures: list[BaseException] = []
+        outside = Outside()
+        cleanup.push_async_callback(outside.close)
         async with anyio.create_task_group() as tasks:
             account = DayAccount(store, id, clock, day) if day else None
-            host = Host(
-                warden,
-                hub,
-                clock,
-                ResourceWatch(lambda: hub.served_at),
-                Outside(),
-                account,
-            )
+            host = Host(warden, hub, clock, watch_of(hub), outside, account)
             supervisor = Supervisor(Registrar(store, host, id, prices, logs), tasks)
             try:
                 supervisor.attend(hub, door)

@@ -14,10 +14,11 @@ import anyio
 import anyio.to_thread
 
 from capsule_runtime.core.destinations import Destination
-from capsule_runtime.core.facts import Created, Egress
+from capsule_runtime.core.facts import Created
 from capsule_runtime.core.index import index_row
 from capsule_runtime.core.journal import Append
 from capsule_runtime.core.log import Record, decode_entries
+from capsule_runtime.core.network_facts import Egress
 from capsule_runtime.core.outcome import Reason
 from capsule_runtime.core.run import Run
 from capsule_runtime.core.verdicts import Ending, Verdict, Why

@@ -19,7 +19,7 @@ INTERRUPTED = ("canceled", "interrupted", 130)
 
 
 def test_the_ready_capsule(rig: Rig) -> None:
-    grants = ("--grant", "host=api.anthropic.com", "--grant", "secret=ANTHROPIC_API_KEY")
+    grants = ("--grant", "provider=anthropic")
 
     ended = rig.run("Please MOCK:tool", *grants, capsule=str(CAPSULE))
 
@@ -256,9 +256,9 @@ def test_an_error_of_the_api(rig: Rig, status: int, kind: str) -> None:
 
 def test_a_server_that_is_not_there(rig: Rig) -> None:
     capsule = rig.capsule(config={"retries": 1})
-    nowhere = {"ANTHROPIC_BASE_URL": "http://127.0.0.1:9"}
+    rig.configure("http://127.0.0.1:9")
 
-    ended = rig.run("Please MOCK:plain", capsule=capsule, env=nowhere)
+    ended = rig.run("Please MOCK:plain", capsule=capsule)
 
     assert ended.outcome == ("failed", "other", 1)
 

@@ -270,7 +270,7 @@ def test_exec_does_not_repeat_what_a_retry_says_again(rig: Rig) -> None:
 
 
 def test_the_capsule_for_release_notes_runs(rig: Rig) -> None:
-    asks = ("--grant", "host=api.openai.com", "--grant", "secret=OPENAI_API_KEY")
+    asks = ("--grant", "provider=openai")
 
     ended = rig.run("MOCK:tool", *asks, capsule=str(NOTES))
 

@@ -62,7 +62,6 @@ def test_a_tool_that_runs(rig: Rig, config: dict[str, object]) -> None:
         assert ended.counted == total(rig.served())
     else:
         assert ended.usage == told_by_acp(rig.served())
-        assert ended.result["cost"]["shown"].startswith("≥ $")
 
 
 @pytest.mark.every_tier
@@ -183,9 +182,7 @@ def test_a_system_prompt_and_a_key_that_is_missing(rig: Rig) -> None:
 def test_the_capsule_that_is_shipped_for_it(rig: Rig) -> None:
     grants = (
         "--grant",
-        "host=generativelanguage.googleapis.com",
-        "--grant",
-        "secret=GEMINI_API_KEY",
+        "provider=google",
     )
     ended = rig.run("MOCK:tool", *grants, capsule=str(CAPSULES / "explain-change"))
 

@@ -18,7 +18,7 @@ CAPSULE = Path(__file__).parents[2] / "capsules" / "small-fix"
 
 
 def test_the_ready_capsule(rig: Rig) -> None:
-    grants = ("--grant", "host=api.openai.com", "--grant", "secret=OPENAI_API_KEY")
+    grants = ("--grant", "provider=openai")
 
     ended = rig.run("MOCK:submit", *grants, capsule=str(CAPSULE))
 
@@ -38,9 +38,9 @@ def test_a_task_that_is_done(rig: Rig) -> None:
 
 def test_a_model_of_another(rig: Rig) -> None:
     another = "anthropic:claude-sonnet-4-5"
-    variables = {"ANTHROPIC_BASE_URL": rig.url, "ANTHROPIC_API_KEY": rig.key}
+    rig.providers = ("anthropic",)
 
-    ended = rig.run("MOCK:submit", "--model", another, env=variables)
+    ended = rig.run("MOCK:submit", "--model", another)
 
     assert ended.outcome == ("completed", "completed", 0)
     (name,) = {event["model"] for event in ended.events if event["type"] == "usage"}

@@ -203,7 +203,7 @@ def test_a_system_prompt_and_a_key_that_is_missing(rig: Rig) -> None:
 
 
 def test_the_capsule_that_is_shipped_for_it(rig: Rig) -> None:
-    grants = ("--grant", "host=api.anthropic.com", "--grant", "secret=ANTHROPIC_API_KEY")
+    grants = ("--grant", "provider=anthropic")
     ended = rig.run("MOCK:tool", *grants, capsule=str(CAPSULES / "fix-test"))
 
     assert ended.outcome == DONE

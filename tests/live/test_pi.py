@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from support.live.ended import Counts, total
-from support.live.rig import Going, Rig
+from support.live.rig import PROVIDERS, Going, Rig
 
 KIT = "pi"
 CAPSULE = Path(__file__).parents[2] / "capsules" / "write-docs"
@@ -18,7 +18,7 @@ INTERRUPTED = ("canceled", "interrupted", 130)
 
 
 def test_the_ready_capsule(rig: Rig) -> None:
-    grants = ("--grant", "host=api.anthropic.com", "--grant", "secret=ANTHROPIC_API_KEY")
+    grants = ("--grant", "provider=anthropic")
 
     ended = rig.run("Please MOCK:tool", *grants, capsule=str(CAPSULE))
 
@@ -44,9 +44,9 @@ def test_a_ceiling_that_is_crossed(rig: Rig) -> None:
 
 
 def test_a_server_that_is_not_there(rig: Rig) -> None:
-    nowhere = {"ANTHROPIC_BASE_URL": "http://127.0.0.1:9"}
+    rig.configure("http://127.0.0.1:9")
 
-    ended = rig.run("Please MOCK:plain", env=nowhere)
+    ended = rig.run("Please MOCK:plain")
 
     assert ended.outcome == ("failed", "other", 1)
     assert len([event for event in ended.events if event["type"] == "retrying"]) == 3
@@ -69,7 +69,8 @@ def test_a_key_that_is_missing(rig: Rig) -> None:
 
 @pytest.mark.parametrize("model", ["openai:gpt-5", "google:gemini-2.5-pro"])
 def test_models_of_others(rig: Rig, model: str) -> None:
-    ended = rig.run("Please MOCK:tool", "--model", model, env=others(rig))
+    rig.providers = PROVIDERS
+    ended = rig.run("Please MOCK:tool", "--model", model)
 
     assert ended.outcome == DONE
     assert {e["model"] for e in ended.events if e["type"] == "usage"} == {model}
@@ -77,10 +78,11 @@ def test_models_of_others(rig: Rig, model: str) -> None:
 
 
 def test_a_server_of_your_own(rig: Rig) -> None:
+    rig.providers = ("openai",)
     config = {"provider": "openai", "api": "openai-completions"}
     capsule = rig.capsule(config=config)
 
-    ended = rig.run("Please MOCK:tool", "--model", "llama", env=others(rig), capsule=capsule)
+    ended = rig.run("Please MOCK:tool", "--model", "llama", capsule=capsule)
 
     assert ended.outcome == DONE
     assert read(ended.counted) == read(total(rig.served()))
@@ -226,18 +228,6 @@ def until_tool(going: Going) -> None:
 def known(counts: Counts) -> Counts:
     """Return *counts* without reasoning, which pi does not tell."""
     return {name: count for name, count in counts.items() if name != "reasoning_tokens"}
-
-
-def others(rig: Rig) -> dict[str, str]:
-    """Return what leads to the other dialects of the mock."""
-    return {
-        "ANTHROPIC_BASE_URL": rig.url,
-        "ANTHROPIC_API_KEY": rig.key,
-        "OPENAI_BASE_URL": f"{rig.url}/v1",
-        "OPENAI_API_KEY": rig.key,
-        "GOOGLE_GEMINI_BASE_URL": rig.url,
-        "GEMINI_API_KEY": rig.key,
-    }
 
 
 def read(counts: Counts) -> Counts:

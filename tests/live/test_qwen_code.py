@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from support.live.ended import Counts, total
-from support.live.rig import Going, Rig
+from support.live.rig import PROVIDERS, Going, Rig
 
 KIT = "qwen-code"
 CAPSULE = Path(__file__).parents[2] / "capsules" / "triage-issue"
@@ -18,7 +18,7 @@ INTERRUPTED = ("canceled", "interrupted", 130)
 
 
 def test_the_ready_capsule(rig: Rig) -> None:
-    grants = ("--grant", "host=api.openai.com", "--grant", "secret=OPENAI_API_KEY")
+    grants = ("--grant", "provider=openai")
 
     ended = rig.run("Please MOCK:plain", *grants, capsule=str(CAPSULE))
 
@@ -68,9 +68,10 @@ def test_a_key_that_is_missing(rig: Rig) -> None:
     ("auth", "model"), [("anthropic", "claude-sonnet-4-5"), ("gemini", "gemini-2.5-pro")]
 )
 def test_other_apis(rig: Rig, auth: str, model: str) -> None:
+    rig.providers = PROVIDERS
     capsule = rig.capsule(config={"auth": auth})
 
-    ended = rig.run("Please MOCK:tool", "--model", model, env=others(rig), capsule=capsule)
+    ended = rig.run("Please MOCK:tool", "--model", model, capsule=capsule)
 
     assert ended.outcome == DONE
     served = total(rig.served())
@@ -258,18 +259,6 @@ def known(counts: Counts) -> Counts:
     """Return *counts* without what Qwen Code does not tell."""
     untold = ("reasoning_tokens", "cache_write_tokens")
     return {name: count for name, count in counts.items() if name not in untold}
-
-
-def others(rig: Rig) -> dict[str, str]:
-    """Return what leads to the other dialects of the mock."""
-    return {
-        "ANTHROPIC_BASE_URL": rig.url,
-        "ANTHROPIC_API_KEY": rig.key,
-        "OPENAI_BASE_URL": f"{rig.url}/v1",
-        "OPENAI_API_KEY": rig.key,
-        "GOOGLE_GEMINI_BASE_URL": rig.url,
-        "GEMINI_API_KEY": rig.key,
-    }
 
 
 def read(counts: Counts) -> Counts:

@@ -13,6 +13,7 @@ from capsule_runtime.core.capability_forms import (
     trouble_with_host,
     trouble_with_own_path,
     trouble_with_path,
+    trouble_with_provider,
     trouble_with_variable,
     trouble_with_written_path,
     troubles,
@@ -179,6 +180,14 @@ def test_what_is_no_name_of_a_variable(name: str) -> None:
 
 
 @pytest.mark.parametrize(
+    "name",
+    ["", "A", "1a", "-a", "a_b", "a.b", "a/b", "a\n", "https://example.org", "a" * 33, "ä", "*"],
+)
+def test_what_is_no_name_of_a_provider(name: str) -> None:
+    assert "never by an address" in (trouble_with_provider(name) or "")
+
+
+@pytest.mark.parametrize(
     ("word", "item"),
     [
         ("read=/a", Item("read", "/a")),
@@ -186,6 +195,7 @@ def test_what_is_no_name_of_a_variable(name: str) -> None:
         ("host=A.org:443", Item("host", "a.org")),
         ("env=EDITOR", Item("env", "EDITOR")),
         ("secret=TOKEN", Item("secret", "TOKEN")),
+        ("provider=our-models-2", Item("provider", "our-models-2")),
         ("tier=advisory", Item("tier", "advisory")),
     ],
 )
@@ -211,7 +221,14 @@ def test_any_word_is_a_grant_or_refused(word: str) -> None:
     assert parse_item(str(item)) == item
 
 
-@pytest.mark.parametrize(("word", "part"), [("host=*", "host=10.1.2.3"), ("raed=/a", "read=/usr")])
+@pytest.mark.parametrize(
+    ("word", "part"),
+    [
+        ("host=*", "host=10.1.2.3"),
+        ("provider=A", "E-PRO-001"),
+        ("raed=/a", "read=/usr"),
+    ],
+)
 def test_who_writes_a_grant_wrong_is_shown_one_of_its_kind(word: str, part: str) -> None:
     assert part in hint_for(word)
 

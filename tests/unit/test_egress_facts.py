@@ -16,8 +16,9 @@ from capsule_runtime.core.egress_facts import (
     Reached,
     VerdictBook,
 )
-from capsule_runtime.core.facts import Egress, EgressMore, Fact
+from capsule_runtime.core.facts import Fact
 from capsule_runtime.core.log import Record
+from capsule_runtime.core.network_facts import Egress, EgressMore
 from capsule_runtime.core.verdicts import Ending, Verdict, Why
 
 AT, RUN = "2026-01-02T03:04:05.678Z", "run_1"

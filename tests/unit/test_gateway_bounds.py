@@ -32,7 +32,7 @@ from capsule_runtime.core.gateway.bounds import (
 from capsule_runtime.core.gateway.media import Media, most_tokens
 from capsule_runtime.core.gateway.reading import Request, read_request
 from capsule_runtime.core.gateway.routes import Route, find_route
-from capsule_runtime.core.gateway.settling import Told, charge_of
+from capsule_runtime.core.gateway.settling import Told, charge_of, with_lifetimes
 from capsule_runtime.core.prices import Price, Rate, Tier, cost_of_call
 
 PRICE = Price(
@@ -251,7 +251,7 @@ def test_no_call_is_charged_more_than_was_held_for_it(
     assert isinstance(proven, int)
     usage = CallUsage(fresh, output, read, written, model="acme:large")
     told = Told("ok", usage, is_final=True)
-    charge = charge_of(told, price, Worst(tokens, output, proven), "minutes")
+    charge = charge_of(with_lifetimes(told, "minutes"), price, Worst(tokens, output, proven))
 
     assert charge.microusd <= proven
     assert not charge.is_estimate

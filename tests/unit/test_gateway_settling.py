@@ -16,7 +16,14 @@ from capsule_runtime.core.calls import CallUsage, call_of
 from capsule_runtime.core.gateway import settling
 from capsule_runtime.core.gateway.apis import Api
 from capsule_runtime.core.gateway.bounds import Worst
-from capsule_runtime.core.gateway.settling import Charge, Meter, Told, charge_of, report_of
+from capsule_runtime.core.gateway.settling import (
+    Charge,
+    Meter,
+    Told,
+    charge_of,
+    report_of,
+    with_lifetimes,
+)
 from capsule_runtime.core.money import FREE, Cost
 from capsule_runtime.core.prices import Price, Rate
 from support.mock_llm.anthropic import Anthropic
@@ -494,9 +501,9 @@ def test_what_is_known_to_cost_more_than_was_reserved_counts() -> None:
 def test_the_lifetime_that_was_asked_for_tells_what_an_answer_does_not() -> None:
     found = Told("ok", CallUsage(0, 0, None, 100, model=MODEL), is_final=True)
 
-    assert charge_of(found, PRICE, WORST, "minutes").microusd == 125
-    assert not charge_of(found, PRICE, WORST, "minutes").is_estimate
-    assert charge_of(found, PRICE, WORST, "hour").is_estimate
+    assert charge_of(with_lifetimes(found, "minutes"), PRICE, WORST).microusd == 125
+    assert not charge_of(with_lifetimes(found, "minutes"), PRICE, WORST).is_estimate
+    assert charge_of(with_lifetimes(found, "hour"), PRICE, WORST).is_estimate
 
 
 @APIS

@@ -37,6 +37,7 @@ ITEMS = st.one_of(
     st.builds(Item, st.sampled_from(["read", "write"]), PATHS),
     st.builds(Item, st.just("host"), HOSTS),
     st.builds(Item, st.sampled_from(["env", "secret"]), VARIABLES),
+    st.builds(Item, st.just("provider"), LABELS),
     st.builds(Item, st.just("tier"), st.sampled_from(TIERS)),
 )
 LISTS = st.lists(ITEMS, max_size=8)
@@ -145,6 +146,9 @@ def test_grants_and_their_items_are_the_same_thing(items: list[Item]) -> None:
         ("env=A", "env=AB", False),
         ("env=A", "secret=A", False),
         ("secret=A", "env=A", False),
+        ("provider=a", "provider=a", True),
+        ("provider=a", "provider=ab", False),
+        ("env=a", "provider=a", False),
         ("tier=advisory", "tier=advisory", True),
         ("tier=advisory", "tier=scoped", True),
         ("tier=scoped", "tier=advisory", False),

@@ -55,6 +55,7 @@ ROOTS = {
     "leavings",
     "offering",
     "probing",
+    "providing",
     "active_run",
     "asking",
     "attempt",
@@ -63,7 +64,12 @@ ROOTS = {
     "deadline_watch",
     "deciding",
     "doorkeeping",
+    "call_ways",
+    "gatekeeping",
+    "gateway_plan",
+    "gateway_serving",
     "granting",
+    "metering",
     "heeding",
     "known_runs",
     "diagnosing",
@@ -205,6 +211,7 @@ def test_core_and_values_do_no_io_and_have_no_clock(name: str) -> None:
 @pytest.mark.parametrize("name", sorted(VALUES))
 def test_values_need_no_decisions(name: str) -> None:
     forms = {"core.capability_forms", "core.grants", "core.ceilings", "core.money", "core.prices"}
+    forms |= {"core.provider_settings", "core.configured_providers"}
 
     assert inside(name) - VALUES <= {*forms, "core.units"}
 
@@ -312,8 +319,12 @@ def test_core_and_drivers_never_await_and_open_nothing(path: Path) -> None:
 VENDORS = ("anthropic", "claude", "codex", "gemini", "openai", "opencode", "qwen", "jsonl")
 
 
-NAMES_AN_API_HAS = {"core.gateway.asked_messages"}
-"""Where what a request may ask for is listed, some of which is called after a harness."""
+NAMES_AN_API_HAS = {
+    "core.gateway.asked_messages",
+    "core.provider_settings",
+    "core.providers",
+}
+"""Where what a request may ask for is listed, some of which is called after a harness; and whom."""
 
 
 @pytest.mark.parametrize("name", sorted({*of("core"), "frames"} - NAMES_AN_API_HAS))

@@ -70,6 +70,7 @@ write = ["/var/cache/demo"]
 hosts = ["example.org", "*.example.org:8443"]
 env = ["EDITOR"]
 secrets = ["DEMO_TOKEN"]
+providers = ["acme"]
 containment = "advisory"
 [spend]
 usd = "1.50"
@@ -159,6 +160,7 @@ def test_every_key_is_read() -> None:
             hosts=("example.org", "*.example.org:8443"),
             env=("EDITOR",),
             secrets=("DEMO_TOKEN",),
+            providers=("acme",),
             containment="advisory",
         ),
         spend=Spending("1.50", 20_000, 10, 0, "allow"),

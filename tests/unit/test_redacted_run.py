@@ -38,6 +38,7 @@ from capsule_runtime import (
 from capsule_runtime.core import facts
 from capsule_runtime.core.actions import HandOver, Reply, WriteResult
 from capsule_runtime.core.ledger import Ledger
+from capsule_runtime.core.network_facts import Egress
 from capsule_runtime.core.redacted_run import RedactedRun
 from capsule_runtime.core.redactor import Redactor
 from capsule_runtime.core.verdicts import Door
@@ -281,7 +282,7 @@ def attempted(seq: int, at: str, run: str) -> facts.Fact:
 
 def reached(seq: int, at: str, run: str) -> facts.Fact:
     door: Door = "proxy"
-    return facts.Egress(seq, at, run, door, place=f"{SECRET}.evil.example:443", message=SECRET)
+    return Egress(seq, at, run, door, place=f"{SECRET}.evil.example:443", message=SECRET)
 
 
 def remembered(seq: int, at: str, run: str) -> facts.Fact:

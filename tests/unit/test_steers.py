@@ -8,7 +8,8 @@ from capsule_runtime import Exit, Note, Reason, Refused, Send, Steered, TextDelt
 from capsule_runtime.core.actions import HandOver
 from capsule_runtime.core.facts import Noted, Said, SteerAsked
 from capsule_runtime.core.journal import Append
-from capsule_runtime.core.log import Record, Steer
+from capsule_runtime.core.log import Record
+from capsule_runtime.core.steers import Steer
 from support.script import AT, Script
 
 LINE = Send(b"go on\n")

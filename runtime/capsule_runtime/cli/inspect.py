@@ -8,6 +8,7 @@ from collections.abc import Sequence
 import anyio
 import click
 
+from capsule_runtime.cli.call_view import told_calls
 from capsule_runtime.cli.failures import write_stderr
 from capsule_runtime.cli.glance import seconds_of
 from capsule_runtime.cli.options import MOST, Amount, json_option, run_argument
@@ -20,8 +21,8 @@ from capsule_runtime.cli.warnings import told_changes
 from capsule_runtime.core.containment import in_one_line
 from capsule_runtime.core.egress_facts import EgressSummary, Reached
 from capsule_runtime.core.index import IndexRow
-from capsule_runtime.core.log import Steer
 from capsule_runtime.core.money import show_told
+from capsule_runtime.core.steers import Steer
 from capsule_runtime.core.units import show_duration, show_size
 from capsule_runtime.errors import CapsuleError
 from capsule_runtime.runs import Runs, open_runs
@@ -208,6 +209,7 @@ def _page(result: Result, task: str) -> Shown:
         "permissions": _permissions(result),
         "network": _network(result.egress) if result.egress else None,
         "model calls": result.steps,
+        "through the gateway": told_calls(result.calls) if result.calls else None,
         "tokens": result.tokens,
         "cost": result.cost.shown if result.cost else "—",
         "the harness says": says,

@@ -5,37 +5,30 @@ from __future__ import annotations
 import errno
 import os
 import stat
-from collections.abc import Generator, Iterable
+from collections.abc import Generator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
 import msgspec
 from msgspec import Struct
 
+from capsule_runtime.cli.call_view import Calls, calls_of
 from capsule_runtime.cli.options import to_absolute
 from capsule_runtime.cli.output import STDERR, STDOUT
+from capsule_runtime.cli.shown_cost import ShownCost, shown_cost
 from capsule_runtime.cli.warnings import patch_of
-from capsule_runtime.core.calls import CallUsage
 from capsule_runtime.core.ceilings import Ceilings, DayCeilings
 from capsule_runtime.core.containment import Containment
 from capsule_runtime.core.egress_facts import EgressSummary
 from capsule_runtime.core.grants import Grants
 from capsule_runtime.core.ledger import Spend
-from capsule_runtime.core.log import Record, Steer
-from capsule_runtime.core.money import show_cost
+from capsule_runtime.core.log import Record
 from capsule_runtime.core.outcome import Outcome, Reason, exit_code
-from capsule_runtime.core.prices import PriceTable, cost_of
+from capsule_runtime.core.prices import PriceTable
+from capsule_runtime.core.steers import Steer
 from capsule_runtime.core.work import WorkChanges, WorkdirMode
 from capsule_runtime.errors import CapsuleError, UsageError
 from capsule_runtime.leavings import OutFile, list_out_files
-
-
-class ShownCost(Struct, frozen=True):
-    """What the calls cost by today's prices: at least, and at most where that is known."""
-
-    least_microusd: int
-    most_microusd: int | None
-    shown: str
 
 
 class Result(Struct, frozen=True):
@@ -86,6 +79,8 @@ class Result(Struct, frozen=True):
     """What the harness itself says that it cost; null when it says nothing. No ceiling counts it."""
     harness_is_partial: bool
     """Whether that is the least: of some calls it said nothing."""
+    calls: Calls | None
+    """Those that passed the gateway; null where there is none, or nothing was called."""
     ledger: str | None
     """Where the account comes from."""
     spend: Spend | None
@@ -155,6 +150,7 @@ def result_of(record: Record, out_folder: Path, prices: PriceTable | None) -> Re
         cost=shown_cost(record.usage.calls, prices) if prices else None,
         harness_microusd=record.told_dollars.sum.microusd,
         harness_is_partial=record.told_dollars.sum.is_partial,
+        calls=calls_of(record),
         ledger=attempt.ledger if attempt else None,
         spend=attempt.spend if attempt else None,
         ceilings=attempt.ceilings if attempt else None,
@@ -165,13 +161,6 @@ def result_of(record: Record, out_folder: Path, prices: PriceTable | None) -> Re
         out=left.files,
         out_is_cut=left.is_cut,
     )
-
-
-def shown_cost(calls: Iterable[CallUsage], prices: PriceTable) -> ShownCost | None:
-    """Return what *calls* cost at *prices*; None if there are none."""
-    if (cost := cost_of(calls, prices)) is None:
-        return None
-    return ShownCost(cost.least_microusd, cost.most_microusd, show_cost(cost))
 
 
 def exit_status_of_run(record: Record) -> int:

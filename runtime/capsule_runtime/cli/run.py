@@ -135,7 +135,7 @@ class _RunCommand(click.Command):
     callback=not_empty,
     metavar="KIND=VALUE",
     help="Give the capsule what it asks for: read=PATH, write=PATH, host=NAME, env=NAME, "
-    "secret=NAME or tier=advisory. May be repeated.",
+    "secret=NAME, provider=NAME or tier=advisory. May be repeated.",
 )
 @click.option(
     "--max-usd", callback=to_microusd, metavar="USD", help="Stop once it cost this much, like 1.50."

@@ -6,7 +6,7 @@ import time
 from collections import defaultdict
 from collections.abc import Iterable, Iterator
 from datetime import UTC, datetime
-from typing import Literal, NamedTuple
+from typing import Literal, NamedTuple, assert_never
 
 import anyio
 import click
@@ -16,11 +16,11 @@ from capsule_runtime.cli.failures import write_stderr
 from capsule_runtime.cli.options import MOST, json_option
 from capsule_runtime.cli.output import write_json, write_stdout
 from capsule_runtime.cli.printer import Shown, shown_line
-from capsule_runtime.cli.result import ShownCost, shown_cost
+from capsule_runtime.cli.shown_cost import ShownCost, shown_cost
 from capsule_runtime.core.calls import CallUsage, sum_of_known
-from capsule_runtime.core.dated_usage import dated_usage
+from capsule_runtime.core.dated_usage import Untold, dated_usage
 from capsule_runtime.core.index import IndexRow
-from capsule_runtime.core.money import show_told
+from capsule_runtime.core.money import show_told, show_usd
 from capsule_runtime.core.prices import PriceTable
 from capsule_runtime.core.told_dollars import ToldPart, ToldSum
 from capsule_runtime.core.units import parse_duration
@@ -31,6 +31,8 @@ from capsule_runtime.settings import price_book
 By = Literal["capsule", "model", "day"]
 DAMAGED = "E-STO-004"
 _DATE = len("2026-01-31")
+_HEAD = ("RUNS", "CALLS", "TOKENS", "COST", "THE HARNESS SAYS", "ESTIMATED", "UNSETTLED")
+"""The last three only where there is something to say."""
 
 
 class Sum(Struct, frozen=True):
@@ -48,6 +50,10 @@ class Sum(Struct, frozen=True):
     """What the harnesses themselves say that it cost; null when they say nothing."""
     harness_is_partial: bool
     """Whether that is the least: of some calls they said nothing."""
+    estimated_microusd: int
+    """What calls were charged with of which nobody told what they used."""
+    unsettled_microusd: int
+    """What was held for calls that were cut off: they cost so much at most."""
 
 
 class Account(Struct, frozen=True):
@@ -65,7 +71,7 @@ class Account(Struct, frozen=True):
 class _Used(NamedTuple):
     run: IndexRow
     at: str
-    what: CallUsage | ToldPart
+    what: CallUsage | ToldPart | Untold
 
 
 def to_instant(ctx: click.Context, param: click.Parameter, value: str | None) -> str | None:
@@ -103,7 +109,8 @@ def spend_command(since: str | None, by: By | None, as_json: bool) -> int:
     """Add up what runs used and what it cost, by today's prices.
 
     "≥" stands before a cost of which a part is not known; "—" is one of which nothing is known.
-    What a harness itself says that its calls cost stands beside it, where one says so.
+    What a harness itself says that its calls cost stands beside it, where one says so; and so does
+    what nobody knows of calls through the gateway: estimated, or unsettled because they were cut off.
     """
     account = anyio.run(_add_up, since, by)
     write_json(account) if as_json else write_stdout(_table(account))
@@ -153,12 +160,17 @@ def _sums(used: Iterable[_Used], by: By | None, prices: PriceTable) -> Iterator[
 
 
 def _sum(name: str, used: list[_Used], prices: PriceTable) -> Sum:
-    calls, told = list[CallUsage](), ToldSum()
+    calls, told, untold = list[CallUsage](), ToldSum(), list[Untold]()
     for it in used:
-        if isinstance(it.what, ToldPart):
-            told.add(it.what)
-        else:
-            calls.append(it.what)
+        match it.what:
+            case ToldPart():
+                told.add(it.what)
+            case Untold():
+                untold.append(it.what)
+            case CallUsage():
+                calls.append(it.what)
+            case _:
+                assert_never(it.what)
     return Sum(
         name,
         len({it.run.id for it in used}),
@@ -167,14 +179,19 @@ def _sum(name: str, used: list[_Used], prices: PriceTable) -> Sum:
         shown_cost(calls, prices),
         told.microusd,
         told.is_partial,
+        sum(it.microusd for it in untold if not it.is_cut),
+        sum(it.microusd for it in untold if it.is_cut),
     )
 
 
 def _table(account: Account) -> Shown:
-    head = ((account.by or "").upper(), "RUNS", "CALLS", "TOKENS", "COST", "THE HARNESS SAYS")
-    lines = [head, *map(_cells, account.sums), _cells(account.total)]
-    if account.total.harness_microusd is None:
-        lines = [line[:-1] for line in lines]
+    head = ((account.by or "").upper(), *_HEAD)
+    total = account.total
+    lines = [head, *map(_cells, account.sums), _cells(total)]
+    said = (total.harness_microusd is not None, total.estimated_microusd, total.unsettled_microusd)
+    kept = [*range(len(head) - len(said))]
+    kept += [len(kept) + index for index, any_of_it in enumerate(said) if any_of_it]
+    lines = [tuple(line[column] for column in kept) for line in lines]
     shown = [tuple(shown_line(cell) for cell in line) for line in lines]
     widths = [max(len(line[column]) for line in shown) for column in range(len(lines[0]))]
     text = ""
@@ -189,4 +206,5 @@ def _cells(line: Sum) -> tuple[str, ...]:
     tokens = "—" if line.tokens is None else str(line.tokens)
     cost, told = line.cost.shown if line.cost else "—", line.harness_microusd
     says = "—" if told is None else show_told(told, is_partial=line.harness_is_partial)
-    return line.of, str(line.runs), str(line.steps), tokens, cost, says
+    untold = map(show_usd, (line.estimated_microusd, line.unsettled_microusd))
+    return line.of, str(line.runs), str(line.steps), tokens, cost, says, *untold

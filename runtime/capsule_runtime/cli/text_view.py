@@ -16,7 +16,6 @@ from capsule_runtime.core.facts import (
     AttemptStarted,
     Contained,
     Created,
-    Egress,
     Fact,
     Noted,
     PermissionDecided,
@@ -26,6 +25,7 @@ from capsule_runtime.core.facts import (
 )
 from capsule_runtime.core.ledger import Spend
 from capsule_runtime.core.log import Record, decode_entries
+from capsule_runtime.core.network_facts import Egress
 from capsule_runtime.core.outcome import OUTCOME_OF, Outcome
 from capsule_runtime.core.units import show_duration
 from capsule_runtime.events import Retrying, Text, ToolCall, Usage

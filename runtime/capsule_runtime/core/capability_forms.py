@@ -15,6 +15,7 @@ _MOST = 128
 _LONGEST_PATH = 4096
 # Patterns are compiled when they are first used: most capsules ask for nothing.
 _CONTROLS = r"[\x00-\x1f\x7f-\x9f\ud800-\udfff]"
+PROVIDER = r"[a-z][a-z0-9-]{0,31}"
 _VARIABLE = r"[A-Za-z_][A-Za-z0-9_]{0,127}"
 
 
@@ -44,6 +45,7 @@ def troubles(asked: Grants, *, of_manifest: bool) -> Iterator[Trouble]:
         "hosts": trouble_with_host,
         "env": trouble_with_variable,
         "secrets": trouble_with_variable,
+        "providers": trouble_with_provider,
     }
     for field, trouble_with in forms.items():
         values: tuple[str, ...] = getattr(asked, field)
@@ -77,6 +79,8 @@ def hint_for(word: str) -> str:
             "For instance --grant host=example.org, --grant 'host=*.example.org:8443',"
             " --grant host=10.1.2.3 or --grant host=http://example.org."
         )
+    if word.startswith("provider="):
+        return "Write --grant provider=NAME; `capsule explain E-PRO-001` says which there are."
     return "For instance --grant read=/usr/share/dict."
 
 
@@ -136,6 +140,13 @@ def trouble_with_variable(name: str) -> str | None:
     return None
 
 
+def trouble_with_provider(name: str) -> str | None:
+    """Say what is wrong with *name*, a provider of models."""
+    if re.fullmatch(PROVIDER, name):
+        return None
+    return "a provider is named by lower-case letters, digits and dashes, and never by an address"
+
+
 def _trouble_with_tier(tier: str) -> str | None:
     return None if tier in TIERS else f"the tiers are {', '.join(TIERS)}"
 
@@ -146,5 +157,6 @@ _FORMS: dict[str, Callable[[str], str | None]] = {
     "host": trouble_with_host,
     "env": trouble_with_variable,
     "secret": trouble_with_variable,
+    "provider": trouble_with_provider,
     "tier": _trouble_with_tier,
 }

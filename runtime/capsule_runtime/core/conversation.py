@@ -21,6 +21,7 @@ from capsule_runtime.core.ledger import Ledger
 from capsule_runtime.core.notes import NoteBudget
 from capsule_runtime.core.segments import Segments
 from capsule_runtime.core.turns import Turns
+from capsule_runtime.core.usage import UsageFold
 from capsule_runtime.events import (
     Activity,
     Event,
@@ -78,6 +79,8 @@ class Conversation:
         self._notes = NoteBudget()
         self._open_calls: dict[str, _OpenCall] = {}
         self._not_taken: set[str] = set()
+        self._claimed = None if self.ledger.account is None else UsageFold()
+        """What the harness says that it used, where the gateway knows."""
 
     def hear(self) -> Hear:
         """Return what to do with each kind of event that is its own."""
@@ -137,10 +140,20 @@ class Conversation:
             self.note(f"no result for the tool call {id!r} of {call.name!r}")
         for id in sorted(self._not_taken):
             self.note(f"the harness did not say that it took {id}")
+        self._note_claim()
         if dropped := self._notes.dropped:
             self._journal.fact(
                 lambda seq, at, run: facts.Noted(seq, at, run, f"{dropped} more notes were dropped")
             )
+
+    def _note_claim(self) -> None:
+        """Note it where the harness says that it used more than passed the gateway."""
+        account = self.ledger.account
+        if account is None or self._claimed is None:
+            return
+        claimed, seen = self._claimed.tokens or 0, account.taken.tokens
+        if claimed > seen:
+            self.note(f"the harness tells of {claimed} tokens, and {seen} passed the gateway")
 
     def _text_delta(self, event: TextDelta) -> None:
         if not self._segments.is_open:
@@ -204,7 +217,10 @@ class Conversation:
             self.note(f"a report of usage that cannot be: {event}")
             return
         self.record(event)
-        self.ledger.used(event)
+        if self._claimed is None:
+            self.ledger.used(event)
+        else:
+            self._claimed.apply(event)
 
     def _count(self) -> None:
         self.ledger.counted(self.turns.counted, self.tool_calls)

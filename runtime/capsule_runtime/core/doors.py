@@ -12,6 +12,10 @@ PROXY_PORT = 3128
 """Where proxies usually listen; the next port where the upstream has this one."""
 
 
+GATEWAY_PORT = 3130
+"""Where a run finds the gateway; the next port where the upstream has this one."""
+
+
 class DoorPlan(Struct, frozen=True):
     """What a run may reach."""
 
@@ -19,6 +23,8 @@ class DoorPlan(Struct, frozen=True):
     """As they were granted."""
     upstream: str | None = None
     """The one place that its own port leads to, as HOST:PORT."""
+    gateway: bool = False
+    """Whether it may call models through the gateway."""
 
     @property
     def ports(self) -> dict[Door, int]:
@@ -33,6 +39,8 @@ class DoorPlan(Struct, frozen=True):
             ports["upstream"] = parse_upstream(self.upstream).port
         if self.hosts:
             ports["proxy"] = PROXY_PORT + (PROXY_PORT in ports.values())
+        if self.gateway:
+            ports["gateway"] = GATEWAY_PORT + (GATEWAY_PORT in ports.values())
         return ports
 
     @property

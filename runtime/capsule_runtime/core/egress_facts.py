@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 from msgspec import Struct, field
 
-from capsule_runtime.core.facts import Egress, EgressMore
+from capsule_runtime.core.network_facts import Egress, EgressMore
 from capsule_runtime.core.verdicts import Door, Ending, Verdict, Why
 
 ALLOWED_AT_MOST = 2_000

@@ -9,13 +9,14 @@ from typing import Literal
 
 from msgspec import Struct
 
+from capsule_runtime.core.call_facts import CallEnded, CallRefused, CallStarted
 from capsule_runtime.core.ceilings import Ceilings, DayCeilings
 from capsule_runtime.core.containment import Containment
 from capsule_runtime.core.grants import Grants, Policy
 from capsule_runtime.core.ledger import Settled, Spend
+from capsule_runtime.core.network_facts import Egress, EgressMore
 from capsule_runtime.core.outcome import Outcome, Reason
 from capsule_runtime.core.setting import Setting
-from capsule_runtime.core.verdicts import Door, Ending, Why
 from capsule_runtime.core.work import WorkdirMode
 from capsule_runtime.core.work_facts import Applied, Collected, Copied
 from capsule_runtime.events import Event
@@ -68,7 +69,7 @@ class AttemptStarted(
     session: str | None = None
     grants: Grants = Grants()
     """What it gets beyond the capsule's folder and the work directory; names, never values."""
-    ledger: Literal["driver"] | None = None
+    ledger: Literal["driver", "gateway"] | None = None
     spend: Spend | None = None
     ceilings: Ceilings | None = None
     day: DayCeilings | None = None
@@ -157,40 +158,6 @@ class PermissionDecided(
     policy: Policy
 
 
-class Egress(Struct, frozen=True, tag_field="fact", tag="egress", omit_defaults=True):
-    """The run tried to reach something: it was *refused*, or let through, and then it *ended* so.
-
-    *sent* and *received* are bytes, *ms* how long it took in all.
-    """
-
-    seq: int
-    at: str
-    run: str
-    door: Door
-    refused: Why | None = None
-    ended: Ending | None = None
-    place: str = ""
-    """As a grant writes it; empty where the request named none."""
-    address: str | None = None
-    """The one that was dialled."""
-    message: str = ""
-    sent: int = 0
-    received: int = 0
-    ms: int = 0
-
-
-class EgressMore(Struct, frozen=True, tag_field="fact", tag="egress-more"):
-    """So many more attempts there were, and so many bytes, than have a fact of their own."""
-
-    seq: int
-    at: str
-    run: str
-    allowed: int
-    refused: int
-    sent: int
-    received: int
-
-
 class KillStarted(Struct, frozen=True, tag_field="fact", tag="kill-started"):
     """The stop ladder reached the kill."""
 
@@ -268,6 +235,9 @@ Fact = (
     | PermissionDecided
     | Egress
     | EgressMore
+    | CallStarted
+    | CallEnded
+    | CallRefused
     | KillStarted
     | Exited
     | TreeEmpty

@@ -39,6 +39,8 @@ class Grants(Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True
     """Names of variables taken over from the caller's environment."""
     secrets: tuple[str, ...] = ()
     """Names of variables whose values are secrets: by definition inside, and listed."""
+    providers: tuple[str, ...] = ()
+    """Names of those whose models may be called, at the caller's cost; their keys stay outside."""
 
 
 class Capabilities(Grants, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
@@ -51,14 +53,21 @@ class Item(NamedTuple):
     """One thing that is asked for or granted."""
 
     kind: str
-    """read, write, host, env, secret or tier."""
+    """read, write, host, env, secret, provider or tier."""
     value: str
 
     def __str__(self) -> str:
         return f"{self.kind}={self.value}"
 
 
-_FIELD_OF = {"read": "read", "write": "write", "host": "hosts", "env": "env", "secret": "secrets"}
+_FIELD_OF = {
+    "read": "read",
+    "write": "write",
+    "host": "hosts",
+    "env": "env",
+    "secret": "secrets",
+    "provider": "providers",
+}
 KINDS = (*_FIELD_OF, "tier")
 
 

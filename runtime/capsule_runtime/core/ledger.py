@@ -10,6 +10,9 @@ is used up stands in the way.
 A usd ceiling counts the most that a call can have cost. Where there is no such bound, because a
 price or a number is missing, the ceiling cannot be held, and unless that was allowed it refuses.
 
+Where all calls of a run pass the gateway, its `Account` holds usd and tokens before they are spent,
+and the ledger only counts turns and tool calls; what a driver reports is not entered then.
+
 Beside its own ceilings a run may have a share of the day's: see `day_share`. The ledger tells when
 the share is too small for another call; whether there is more to be had, others know.
 """
@@ -32,6 +35,7 @@ from capsule_runtime.core.ceilings import (
     Unheld,
 )
 from capsule_runtime.core.day_share import CALLS_HELD, Needs, Share
+from capsule_runtime.core.gateway.reservations import Account, Amount
 from capsule_runtime.core.money import FREE, UNKNOWN, Cost
 from capsule_runtime.core.prices import Price, PriceTable, cost_of_call
 from capsule_runtime.core.usage import UsageFold
@@ -57,6 +61,8 @@ class Settled(Struct, frozen=True, omit_defaults=True):
     """What a run spent, as its ceilings counted it: for the record.
 
     *prices* is the version of the table that *cost* comes from. What nobody knows is left out.
+    *charged* is all that counted where the calls passed the gateway, with what was *estimated* and
+    what stays *unsettled*, because nobody told how much it was.
     """
 
     steps: int
@@ -65,6 +71,16 @@ class Settled(Struct, frozen=True, omit_defaults=True):
     tokens: int | None = None
     cost: Cost | None = None
     prices: str | None = None
+    charged: Amount | None = None
+    estimated: Amount | None = None
+    unsettled: Amount | None = None
+
+    @property
+    def counted(self) -> Amount:
+        """Return what counts for the day."""
+        if self.charged is not None:
+            return self.charged
+        return Amount(self.cost.charged_microusd if self.cost else 0, self.tokens or 0)
 
 
 class Ledger:
@@ -75,8 +91,12 @@ class Ledger:
         ceilings: Ceilings = _NO_CEILINGS,
         prices: PriceTable | None = None,
         usage: UsageFold | None = None,
+        account: Account | None = None,
     ) -> None:
-        """*usage* is what a log says was used before."""
+        """*usage* is what a log says was used before; *account* is the gateway's, if it has one."""
+        self.account = account
+        if account is not None:
+            ceilings = Ceilings(turns=ceilings.turns, tool_calls=ceilings.tool_calls)
         assert prices is not None or ceilings.microusd is None, "a usd ceiling without prices"
         self.usage = usage or UsageFold()
         self.refusal: Refusal | None = None
@@ -158,7 +178,16 @@ class Ledger:
             self.usage.tokens,
             sum(self._costs, FREE) if self._costs else None,
             self._table.version if self._table and self._costs else None,
+            *(self._of_account() if self.account else ()),
         )
+
+    def _of_account(self) -> tuple[Amount, Amount | None, Amount | None]:
+        """Return what was charged in all, and what of it nobody knows."""
+        assert self.account is not None
+        # Of what is still held nobody will tell any more.
+        unsettled = self.account.unsettled + self.account.reserved
+        estimated = self.account.estimated
+        return self.account.taken, estimated or None, unsettled or None
 
     def _weigh(self, place: int) -> CallUsage:
         """Enter what the call at *place* costs, as far as there are prices."""

@@ -9,16 +9,19 @@ from collections.abc import Iterable
 from typing import assert_never
 
 import msgspec
-from msgspec import Struct
 
 from capsule_runtime.core import facts, work_facts
 from capsule_runtime.core.actions import Progress
+from capsule_runtime.core.call_facts import CallEnded, CallFact, CallRefused, CallStarted
+from capsule_runtime.core.call_fold import CallFold
 from capsule_runtime.core.chain import FACT_START
 from capsule_runtime.core.containment import Containment
 from capsule_runtime.core.egress_facts import EgressFold
 from capsule_runtime.core.journal import Position
 from capsule_runtime.core.ledger import Settled
+from capsule_runtime.core.network_facts import Egress, EgressMore
 from capsule_runtime.core.outcome import OUTCOME_OF, Outcome, Reason
+from capsule_runtime.core.steers import Steer
 from capsule_runtime.core.told_dollars import ToldDollars
 from capsule_runtime.core.turns import Turns
 from capsule_runtime.core.usage import UsageFold
@@ -49,18 +52,6 @@ def decode_entries(body: bytes) -> list[Frame | facts.Fact]:
     ]
 
 
-class Steer(Struct):
-    """Words that somebody had for the working harness, and what became of them."""
-
-    id: str
-    at: str
-    text: str
-    refused: str | None = None
-    """Why it was not given them."""
-    taken_at: str | None = None
-    """When it said that it has them; None as long as it has not."""
-
-
 class Record:
     """What a run's log says so far. `apply` takes its rows in order."""
 
@@ -87,6 +78,9 @@ class Record:
         self.denied = 0
         self.egress = EgressFold()
         self.usage = UsageFold()
+        self.claimed: UsageFold | None = None
+        """What the harness says that it used, where the account comes from the gateway."""
+        self._calls: CallFold | None = None
         self.told_dollars = ToldDollars()
         self.settled: Settled | None = None
         self._turns = Turns()
@@ -101,6 +95,11 @@ class Record:
         for body in bodies:
             record.apply(body)
         return record
+
+    @property
+    def calls(self) -> CallFold:
+        """Return the model calls that passed the gateway."""
+        return self._calls or CallFold()
 
     @property
     def state(self) -> str:
@@ -188,6 +187,7 @@ class Record:
                     self.usage.next_attempt()
                     self.told_dollars.next_attempt()
                 self.attempt = fact
+                self.claimed = UsageFold() if fact.ledger == "gateway" else None
             case work_facts.Copied(copy=copy):
                 self.copy = copy
             case work_facts.Collected(changes=changes):
@@ -220,8 +220,10 @@ class Record:
             case facts.PermissionDecided():
                 self.allowed += fact.allowed
                 self.denied += not fact.allowed
-            case facts.Egress() | facts.EgressMore():
+            case Egress() | EgressMore():
                 self.egress.apply(fact)
+            case CallStarted() | CallEnded() | CallRefused():
+                self._apply_call(fact)
             case facts.Noted() | facts.Recovered():
                 pass
             case _:
@@ -246,10 +248,16 @@ class Record:
             if event.id in self.steers:
                 self.steers[event.id].taken_at = at
         elif isinstance(event, Usage):
-            self.usage.apply(event)
+            (self.claimed or self.usage).apply(event)
             self.told_dollars.apply(event)
         elif isinstance(event, (TurnEnd, TurnFailed)):
             self._apply_terminal(event)
+
+    def _apply_call(self, fact: CallFact) -> None:
+        self._calls = self._calls or CallFold()
+        self._calls.apply(fact)
+        if isinstance(fact, CallEnded) and fact.usage is not None and self.claimed:
+            self.usage.apply(fact.usage)
 
     def _apply_terminal(self, event: TurnEnd | TurnFailed) -> None:
         self.terminal = event

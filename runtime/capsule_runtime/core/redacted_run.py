@@ -12,6 +12,7 @@ from capsule_runtime.core.actions import Action, Burial, Progress, Reply
 from capsule_runtime.core.grants import Policy
 from capsule_runtime.core.journal import Moment
 from capsule_runtime.core.ledger import Ledger
+from capsule_runtime.core.network_facts import Egress
 from capsule_runtime.core.outcome import Reason
 from capsule_runtime.core.redacted_events import RedactedEvents
 from capsule_runtime.core.redactor import Redactor
@@ -78,7 +79,7 @@ class RedactedRun(Run):
                 return replace(fact, argv=tuple(map(redactor.text, fact.argv)))
             case facts.Remembered():
                 return replace(fact, data=redactor.bytes(fact.data))
-            case facts.Egress():
+            case Egress():
                 place, message = redactor.text(fact.place), redactor.text(fact.message)
                 return replace(fact, place=place, message=message)
             case _:

@@ -98,3 +98,5 @@ class Ending(StrEnum):
     """The upstream said all it had to say; the client may have heard less."""
     CUT = "cut"
     """Nobody knows how much the upstream did."""
+    UNSENT = "unsent"
+    """The upstream was not reached: it heard nothing."""

@@ -26,7 +26,7 @@ class Terms(Struct, frozen=True):
     ceilings: Ceilings
     """The lower of the capsule's and the caller's."""
     day: DayCeilings
-    ledger: Literal["driver"] = "driver"
+    ledger: Literal["driver", "gateway"] = "driver"
     """Where the account comes from."""
     is_told_at_end: bool = False
     """Whether even answers and tool calls are told only when the run is over."""
@@ -35,6 +35,11 @@ class Terms(Struct, frozen=True):
     def needs_prices(self) -> bool:
         """Whether something is bounded in dollars."""
         return self.ceilings.microusd is not None or self.day.microusd is not None
+
+    def by_gateway(self) -> Terms:
+        """Return the terms of a run whose only way to a model is the gateway."""
+        spend = spend_word("none", gateway=True)
+        return msgspec.structs.replace(self, ledger="gateway", spend=spend)
 
     def check(self, model: str | None, prices: PriceTable | None) -> None:
         """Refuse what cannot begin. A *model* that is not known yet is judged when it is used.

@@ -9,7 +9,7 @@ from msgspec import Struct
 
 from capsule_runtime.core.destinations import Destination
 
-Door = Literal["proxy", "upstream"]
+Door = Literal["proxy", "upstream", "gateway"]
 """The ways out of a run: to what was granted, and to its model."""
 
 

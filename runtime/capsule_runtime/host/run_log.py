@@ -11,11 +11,12 @@ import anyio
 import msgspec
 
 from capsule_runtime.core.chain import Row
-from capsule_runtime.core.facts import Egress, EgressMore, Fact, Noted, Said, SpendClosed
+from capsule_runtime.core.facts import Fact, Noted, Said, SpendClosed
 from capsule_runtime.core.index import IndexRow, index_row
 from capsule_runtime.core.journal import Append
 from capsule_runtime.core.log import Record
 from capsule_runtime.core.money import bounded
+from capsule_runtime.core.network_facts import Egress, EgressMore
 from capsule_runtime.errors import StoreError
 from capsule_runtime.events import Session, TurnEnd, TurnFailed
 from capsule_runtime.frames import StatusFrame
@@ -203,9 +204,8 @@ def _settlement(appends: Sequence[Append]) -> Settlement | None:
     for append in appends:
         for fact in append.facts:
             if isinstance(fact, SpendClosed):
-                cost = fact.settled.cost
-                microusd = cost.charged_microusd if cost else 0
-                return Settlement(fact.run, microusd, bounded(fact.settled.tokens or 0))
+                counted = fact.settled.counted
+                return Settlement(fact.run, bounded(counted.microusd), bounded(counted.tokens))
     return None
 
 

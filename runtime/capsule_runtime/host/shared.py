@@ -15,11 +15,15 @@ from capsule_runtime.host.process import Warden
 from capsule_runtime.host.resource_watch import ResourceWatch
 
 if TYPE_CHECKING:
+    from capsule_runtime.host.gateway import Upstreams
     from capsule_runtime.host.network import Network
 
 
 class Outside:
     """The network, and the places of all connections: looked up when the first run has a door."""
+
+    def __init__(self) -> None:
+        self._upstreams: Upstreams | None = None
 
     @cached_property
     def network(self) -> Network:
@@ -27,6 +31,20 @@ class Outside:
         from capsule_runtime.host.network import SystemNetwork
 
         return SystemNetwork()
+
+    @property
+    def upstreams(self) -> Upstreams:
+        """Return the connections to providers, which all runs share; `close` closes them."""
+        if self._upstreams is None:
+            from capsule_runtime.host.gateway import Upstreams
+
+            self._upstreams = Upstreams.open()
+        return self._upstreams
+
+    async def close(self) -> None:
+        """Close what is open, if anything is."""
+        if self._upstreams is not None:
+            await self._upstreams.close()
 
     @cached_property
     def places(self) -> anyio.Semaphore:
@@ -47,3 +65,8 @@ class Host(Struct, frozen=True):
     """What runs reach through their doors."""
     day: DayAccount | None = None
     """Where runs get what they may spend of a day; None where the day has no ceiling."""
+
+
+def watch_of(hub: Hub) -> ResourceWatch:
+    """Return what looks at all runs whose output *hub* reads."""
+    return ResourceWatch(lambda: hub.served_at)

@@ -50,13 +50,27 @@ class Ended:
         calls = [one for one in reports if one.get("scope", "call") == "call"]
         return [{name: one[name] for name in COUNTED if name in one} for one in calls]
 
+    @cached_property
+    def record(self) -> Record:
+        """Return what the whole log says."""
+        return Record.fold(json.dumps(fact).encode() + b"\n" for fact in self.facts)
+
     @property
     def counted(self) -> Counts:
-        """Return what the run has on its account in the end: totals too, and nothing twice."""
-        lines = [json.dumps(fact).encode() + b"\n" for fact in self.facts]
-        used = Record.fold(lines).usage.total
+        """Return what the harness told in the end: totals too, and nothing twice."""
+        used = (self.record.claimed or self.record.usage).total
         counts = {name: getattr(used, name) for name in sorted(COUNTED)}
         return {name: count for name, count in counts.items() if count is not None}
+
+    @property
+    def metered(self) -> list[Counts]:
+        """Return what the gateway saw of each call that was answered whole."""
+        ended = [call.ended for call in self.record.calls.calls if call.ended is not None]
+        reports = [one.usage for one in ended if one.status == "ok" and one.usage is not None]
+        return [
+            {name: count for name in COUNTED if (count := getattr(one, name)) is not None}
+            for one in reports
+        ]
 
     @property
     def failure(self) -> str | None:

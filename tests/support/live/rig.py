@@ -17,6 +17,8 @@ from support.live.ended import Counts, Ended
 from support.live.island import Island
 from support.live.kits import Kit
 
+PROVIDERS = ("anthropic", "openai", "google")
+KEY_VARIABLE = "LIVE_KEY"
 TIER = os.environ.get("CAPSULE_LIVE_TIER") or "sealed"
 
 
@@ -36,17 +38,34 @@ class Rig:
             "HOME": str(folder),
             "LANG": "C.UTF-8",
             "CAPSULE_STATE": str(self.state),
+            "CAPSULE_CONFIG": str(folder / "config.toml"),
+            KEY_VARIABLE: self.key,
         }
+        self.providers = kit.providers
+        """Those that the next capsule asks for, and the next run is granted."""
+        self.configure(island.url)
 
     @property
     def kit(self) -> str:
         """Return the name of the harness that is driven."""
         return self._kit.name
 
+    def configure(self, url: str, more: str = "") -> None:
+        """Have all providers be at *url*, with the key of this rig; *more* are lines of TOML."""
+        lines = list[str]()
+        for name in PROVIDERS:
+            version = "/v1" if name == "openai" else ""
+            lines += [f"[providers.{name}]", f'base_url = "{url}{version}"']
+            lines += [f'key_env = "{KEY_VARIABLE}"', more]
+        path = self.folder / "config.toml"
+        path.write_text("\n".join(lines) + "\n")
+        path.chmod(0o600)
+
     @property
     def walls(self) -> tuple[str, ...]:
-        """Return the words for the tier that all runs are in; only the mock is to be reached."""
-        return ("--containment", TIER, "--upstream", self.url.removeprefix("http://"))
+        """Return the words for the tier that all runs are in, and for what they may reach."""
+        granted = (word for it in self.providers for word in ("--grant", f"provider={it}"))
+        return ("--containment", TIER, *granted)
 
     @property
     def url(self) -> str:
@@ -69,7 +88,8 @@ class Rig:
         folder = self.folder / "capsule"
         folder.mkdir(exist_ok=True)
         harness = {"driver": driver or self._kit.name, "model": self._kit.model}
-        lines = ['name = "live"', "[harness]", *_toml(harness)]
+        lines = ['name = "live"', "[capabilities]", *_toml({"providers": self.providers})]
+        lines += ["[harness]", *_toml(harness)]
         lines += _toml({"command": list(command)}) if command else []
         lines += _toml({"system_prompt": system_prompt}) if system_prompt else []
         lines += ["[harness.config]", *_toml(config or {}), "[limits]", limits]
@@ -97,7 +117,7 @@ class Rig:
         env: Mapping[str, str] | None = None,
     ) -> Generator[Going]:
         """Start a run of *task*; at the end of the block nothing of it is left."""
-        given = {**self._kit.given(self.url, self.key), **(env or {})}
+        given = env or {}
         result = self.folder / f"result-{uuid.uuid4().hex}.json"
         with subprocess.Popen(
             [
@@ -134,6 +154,7 @@ class Rig:
 
     def run_without_key(self, task: str) -> Done:
         """Run *task* with nothing that leads to the mock."""
+        self.providers = ()
         words = ("--task", task, "--workdir", str(self.workdir), *self.walls)
         return self.capsule_command("run", self.capsule(), *words)
 
@@ -145,6 +166,11 @@ class Rig:
         """Return the usage of each answer that the mock gave whole, in our terms."""
         done = [line for line in self.asked() if line["at"] == "answered"]
         return [line["usage"] for line in done if line["usage"] is not None]
+
+    def served_whole(self) -> list[Counts]:
+        """Return the usage of each answer that was taken to its end."""
+        lines = [line for line in self.asked() if line["at"] == "answered"]
+        return [line["usage"] for line in lines if line["usage"] and line["end"] == "done"]
 
     @contextmanager
     def followed(self, run: str) -> Generator[Iterator[dict[str, Any]]]:
@@ -171,6 +197,8 @@ class Going(Process):
         super().__init__(popen)
         self._rig = rig
         self._result = result
+        self._served = len(rig.served_whole())
+        """What the mock had served before."""
         self._seen: list[dict[str, Any]] = []
 
     @property
@@ -234,7 +262,14 @@ class Going(Process):
         facts = self._rig.facts(frames[0]["run"])
         written = self._result.read_bytes() if self._result.exists() else b"{}"
         result: dict[str, Any] = json.loads(written)
-        return Ended(done.status, frames, done.err, facts, result)
+        ended = Ended(done.status, frames, done.err, facts, result)
+        assert in_order(ended.metered) == in_order(self._rig.served_whole()[self._served :])
+        return ended
+
+
+def in_order(counts: list[Counts]) -> list[str]:
+    """Return *counts* so that they can be compared, whichever call was over first."""
+    return sorted(json.dumps(one, sort_keys=True) for one in counts)
 
 
 def _toml(values: Mapping[str, object]) -> list[str]:

@@ -3,6 +3,10 @@
 from __future__ import annotations
 
 from enum import StrEnum
+from typing import Literal
+
+ChatCap = Literal["max_completion_tokens", "max_tokens"]
+"""What a provider of Chat Completions calls the cap. Older ones know the second name only."""
 
 
 class Api(StrEnum):

@@ -7,19 +7,16 @@ names and a body does not (the model of some API) is changed by `Route.renamed`.
 from __future__ import annotations
 
 import json
-from typing import Literal, assert_never
+from typing import assert_never
 
 from msgspec import Struct
 from msgspec.structs import replace
 
 from capsule_runtime.core.gateway import asked_chat, asked_generate
-from capsule_runtime.core.gateway.apis import Api
+from capsule_runtime.core.gateway.apis import Api, ChatCap
 from capsule_runtime.core.gateway.asked import Asked
 from capsule_runtime.core.gateway.json_text import JsonObject
 from capsule_runtime.core.gateway.reading import Request
-
-ChatCap = Literal["max_completion_tokens", "max_tokens"]
-"""What a provider of Chat Completions calls the cap. Older ones know the second name only."""
 
 
 class CapOutput(Struct, frozen=True, tag="cap-output"):

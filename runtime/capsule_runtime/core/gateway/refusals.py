@@ -29,6 +29,7 @@ Cause = Literal[
     "rate-limited",
     "no-route",
     "wrong-method",
+    "no-key",
 ]
 
 
@@ -50,6 +51,7 @@ _STATUS: dict[Cause, int] = {
     "rate-limited": 429,
     "no-route": 404,
     "wrong-method": 405,
+    "no-key": 401,
 }
 _STATUS_OF_MESSAGES: dict[Cause, int] = {**_STATUS, "model-not-allowed": 403, "too-large": 413}
 _MESSAGES_TYPE: dict[Cause, str] = {
@@ -62,6 +64,7 @@ _MESSAGES_TYPE: dict[Cause, str] = {
     "rate-limited": "rate_limit_error",
     "no-route": "not_found_error",
     "wrong-method": "invalid_request_error",
+    "no-key": "authentication_error",
 }
 _OPEN_CODE: dict[Cause, str | None] = {
     "ceiling": "billing_hard_limit_reached",
@@ -73,9 +76,11 @@ _OPEN_CODE: dict[Cause, str | None] = {
     "rate-limited": "rate_limit_exceeded",
     "no-route": None,
     "wrong-method": None,
+    "no-key": "invalid_api_key",
 }
 _GENERATE_STATUS: dict[int, str] = {
     400: "INVALID_ARGUMENT",
+    401: "UNAUTHENTICATED",
     403: "PERMISSION_DENIED",
     404: "NOT_FOUND",
     405: "UNIMPLEMENTED",

@@ -34,6 +34,10 @@ class Amount(Struct, frozen=True, gc=False):
         """Return both."""
         return Amount(self.microusd + other.microusd, self.tokens + other.tokens)
 
+    def __bool__(self) -> bool:
+        """Whether it is anything."""
+        return bool(self.microusd or self.tokens)
+
     def __sub__(self, other: Amount) -> Amount:
         """Return this without *other*."""
         return Amount(self.microusd - other.microusd, self.tokens - other.tokens)
@@ -134,6 +138,16 @@ class Account:
             account.limit.microusd - account.taken.microusd
             for account in self.chain()
             if account.limit.microusd is not None
+        ]
+        return max(0, min(rooms)) if rooms else None
+
+    @property
+    def room_tokens(self) -> int | None:
+        """Return what is left in the chain, in tokens; None without a ceiling."""
+        rooms = [
+            account.limit.tokens - account.taken.tokens
+            for account in self.chain()
+            if account.limit.tokens is not None
         ]
         return max(0, min(rooms)) if rooms else None
 

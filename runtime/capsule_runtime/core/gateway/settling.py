@@ -150,19 +150,22 @@ def report_of(usage: CallUsage, call_id: str) -> Usage:
     )
 
 
-def charge_of(
-    told: Told, price: Price | None, reserved: Worst, caches_for: Lifetime = "hour"
-) -> Charge:
-    """Return what a call is charged with that told so much and was *reserved* for so.
+def with_lifetimes(told: Told, caches_for: Lifetime) -> Told:
+    """Return *told* with what the call asked for: nothing is cached longer than *caches_for*.
 
-    *caches_for* is the longest lifetime in the cache that it asked for: where the answer does not
-    tell writes apart, that does.
+    Some answers do not tell apart for how long they wrote to the cache.
     """
+    usage = told.usage
+    if usage is None or not usage.hides_hour or caches_for == "hour":
+        return told
+    return replace(told, usage=replace(usage, cache_write_1h_tokens=0))
+
+
+def charge_of(told: Told, price: Price | None, reserved: Worst) -> Charge:
+    """Return what a call is charged with that told so much and was *reserved* for so."""
     if told.was_refused:
         return Charge(0, 0, is_estimate=False, cost=FREE)
     usage = told.usage
-    if usage is not None and usage.hides_hour and caches_for != "hour":
-        usage = replace(usage, cache_write_1h_tokens=0)
     cost = UNKNOWN if usage is None else cost_of_call(price, usage)
     tokens = 0 if usage is None else usage.tokens or 0
     is_priced = not cost.incomplete and told.tier in _USUAL_TIERS

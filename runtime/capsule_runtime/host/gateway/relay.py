@@ -36,6 +36,10 @@ async def relay(
         with patience.scope:
             await _carry(upstreams, exchange, head, call, patience)
             ending = Ending.COMPLETE
+    except Unserved as unserved:
+        if unserved.is_unsent:
+            ending = Ending.UNSENT
+        raise
     finally:
         await _end(call.meter, ending, bounds.end_seconds)
     if ending is Ending.CUT and patience.fault:

@@ -17,6 +17,7 @@ from capsule_runtime.host.gateway.connecting import Dialler
 
 _PIECE_BYTES = 64 * 1024
 _CLOSE_SECONDS = 5.0
+_UNSENT = frozenset(("busy", "connect-timeout", "unreachable", "tls"))
 
 
 class Reach(Struct, frozen=True):
@@ -41,6 +42,11 @@ class Unserved(Exception):
         super().__init__(fault.message)
         self.fault = fault
 
+    @property
+    def is_unsent(self) -> bool:
+        """Whether there was no connection by which anything could have been sent."""
+        return self.fault.code in _UNSENT
+
 
 class Reply(NamedTuple):
     """What an upstream answers: the head, and then the pieces of the body as they come."""
@@ -56,6 +62,24 @@ class Upstreams:
     def __init__(self, pool: httpcore2.AsyncConnectionPool, reach: Reach) -> None:
         self._pool = pool
         self._reach = reach
+
+    @classmethod
+    def open(cls, tls: ssl.SSLContext | None = None, reach: Reach | None = None) -> Upstreams:
+        """Return upstreams that have to be closed; certificates are checked as *tls* says."""
+        reach = reach or Reach()
+        pool = httpcore2.AsyncConnectionPool(
+            tls or ssl.create_default_context(),
+            max_connections=reach.connections,
+            max_keepalive_connections=reach.idle_connections,
+            keepalive_expiry=reach.keep_seconds,
+            network_backend=Dialler(),
+        )
+        return cls(pool, reach)
+
+    async def close(self) -> None:
+        """Close all connections, within a bound and whatever is cancelled meanwhile."""
+        with anyio.CancelScope(shield=True), anyio.move_on_after(_CLOSE_SECONDS):
+            await self._pool.aclose()
 
     @asynccontextmanager
     async def asked(self, forward: Forward, head: RequestHead) -> AsyncGenerator[Reply]:
@@ -150,16 +174,8 @@ async def open_upstreams(
     tls: ssl.SSLContext | None = None, reach: Reach | None = None
 ) -> AsyncGenerator[Upstreams]:
     """Yield the upstreams of a supervisor; certificates are checked as *tls* says."""
-    reach = reach or Reach()
-    pool = httpcore2.AsyncConnectionPool(
-        tls or ssl.create_default_context(),
-        max_connections=reach.connections,
-        max_keepalive_connections=reach.idle_connections,
-        keepalive_expiry=reach.keep_seconds,
-        network_backend=Dialler(),
-    )
+    upstreams = Upstreams.open(tls, reach)
     try:
-        yield Upstreams(pool, reach)
+        yield upstreams
     finally:
-        with anyio.CancelScope(shield=True), anyio.move_on_after(_CLOSE_SECONDS):
-            await pool.aclose()
+        await upstreams.close()
