@@ -18,7 +18,8 @@ import pytest
 from capsule_runtime.core.log import Record
 from capsule_runtime.host.namespaces import find_namespaces
 from capsule_runtime.host.scoping import find_scopes
-from support.asker import KEY_VARIABLE, MODEL, REAL_KEY, asker, body, called, configure, mock
+from support.asker import KEY_VARIABLE, MODEL, asker, body, called, configure, mock
+from support.canary import REAL_KEY
 from support.command import PROGRAM, Command
 
 GRANT = ("--grant", "provider=anthropic")
@@ -146,6 +147,7 @@ def test_the_harness_has_a_marker_that_opens_its_own_gateway_alone(asking: Askin
         [pid] = children_of(asking)
         env = Path(f"/proc/{pid}/environ").read_bytes().split(b"\0")
         values = dict(item.split(b"=", 1) for item in env if b"=" in item)
+        has_key = is_in_memory(pid, REAL_KEY)
         url = values[b"ANTHROPIC_BASE_URL"].decode()
         marker = values[b"ANTHROPIC_API_KEY"].decode()
         refused = post(url, "stolen")
@@ -155,7 +157,22 @@ def test_the_harness_has_a_marker_that_opens_its_own_gateway_alone(asking: Askin
 
     assert marker.startswith("capsule-")
     assert REAL_KEY.encode() not in b"".join(env)
+    assert not has_key
     assert (refused, allowed) == (401, 200)
+
+
+def is_in_memory(pid: int, words: str) -> bool:
+    """Tell whether *words* are in what the process may read and write, wherever that is."""
+    maps = [line.split() for line in Path(f"/proc/{pid}/maps").read_text().splitlines()]
+    with Path(f"/proc/{pid}/mem").open("rb", buffering=0) as memory:
+        for place, rights, *_ in maps:
+            if not rights.startswith("rw"):
+                continue
+            first, last = (int(end, 16) for end in place.split("-"))
+            memory.seek(first)
+            if words.encode() in memory.read(last - first):
+                return True
+    return False
 
 
 def children_of(asking: Asking) -> list[int]:

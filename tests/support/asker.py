@@ -19,7 +19,6 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-REAL_KEY = "sk-real-canary-0123456789abcdef"
 KEY_VARIABLE = "ASKER_KEY"
 MODEL = "claude-3-haiku-20240307"
 """Dollars per million tokens: 0.25 in, 1.25 out."""
