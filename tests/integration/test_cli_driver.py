@@ -105,3 +105,24 @@ def test_what_is_granted_to_a_harness_as_it_is_it_is_taken_to_ask_for(command: C
     done = command("run", *words, "--grant", "host=api.anthropic.com", "--explain", "--json")
 
     assert json.loads(done.out)["grants"]["hosts"] == ["api.anthropic.com"]
+
+
+def test_who_has_no_key_is_told_of_the_gateway(command: Command) -> None:
+    command.install("claude", "exit 0")
+
+    done = command("run", "--driver", "claude-code", "--task", "x", *ADVISORY)
+
+    assert done.status == 8
+    assert "--grant provider=anthropic" in done.err
+    assert "--env ANTHROPIC_API_KEY" in done.err
+
+
+def test_the_plan_shows_what_the_gateway_tells_the_harness(command: Command) -> None:
+    command.install("claude", "exit 0")
+    words = ("--driver", "claude-code", "--task", "x", "--grant", "provider=anthropic", *ADVISORY)
+
+    plan = json.loads(command("run", *words, "--explain", "--json").out)
+
+    told = {name for name, origin in plan["env"].items() if origin == "gateway"}
+    assert told == {"ANTHROPIC_API_KEY", "ANTHROPIC_BASE_URL"}
+    assert (plan["ledger"], plan["spend"]) == ("gateway", "before-call")

@@ -37,8 +37,19 @@ def check_keys(described: Description, env: Mapping[str, str], name: str) -> Non
         raise HarnessError(
             "E-HAR-006",
             f"the harness of the driver {name!r} has no key: {' or '.join(keys)} is not given",
-            f"Set it and give it to the run: --env {keys[0]}",
+            _way_to_a_key(keys),
         )
+
+
+def _way_to_a_key(keys: tuple[str, ...]) -> str:
+    """Return what helps a harness that has none of *keys*."""
+    from capsule_runtime.core.providers import BUILT_IN  # only who is refused has a need
+
+    itself = f"give the key itself to the run: --env {keys[0]}"
+    name = next((it.name for it in BUILT_IN.values() if it.variables.key in keys), None)
+    if name is None:
+        return f"Set it and {itself}"
+    return f"Have it call through the gateway, where the key stays: --grant provider={name}; or {itself}"
 
 
 def planned_by(
