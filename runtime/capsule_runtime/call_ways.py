@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import assert_never
+from typing import Any, assert_never
 
 import anyio
 import anyio.to_thread
@@ -130,3 +130,8 @@ def keys_in(head: RequestHead) -> list[bytes]:
     bare = [value.removeprefix(b"Bearer ") for value in shown]
     query = head.target.partition("?")[2].encode("latin-1", "replace")
     return bare + [part.removeprefix(b"key=") for part in query.split(b"&")]
+
+
+def values_of(request: Request) -> dict[str, Any]:
+    """Return what the body of *request* says."""
+    return {key: member.value for key, member in request.body.members.items()}

@@ -22,6 +22,7 @@ from capsule_runtime.call_ways import (
     read_call,
     route_of,
 )
+from capsule_runtime.cassettes import play, taped
 from capsule_runtime.core.call_facts import CallRefused, CallStarted
 from capsule_runtime.core.day_share import Needs, Share
 from capsule_runtime.core.gateway.admission import (
@@ -92,6 +93,10 @@ class Gatekeeper:
             try:
                 if route.is_free:
                     return free_call(way, route, body)
+                if self._plan.player is not None:
+                    answer = await play(self._plan, self._book, way, route, head, body)
+                    leave(way)
+                    return answer
                 return await self._call(way, route, head, body)
             except BaseException:
                 leave(way)
@@ -144,7 +149,8 @@ class Gatekeeper:
         target = route.renamed(asked.model).target if asked.model != request.asked.model else ""
         changed = edited(request, *edits) if edits else body
         forward = forwarded(way, target or route.target, changed)
-        return Admitted(forward, CallMeter(call, self._book, self._clock, way.places))
+        meter = CallMeter(call, self._book, self._clock, way.places)
+        return Admitted(forward, taped(self._plan, self._book, meter, route, request))
 
     def _renamed(self, way: Way, asked: Asked) -> tuple[Asked, list[Edit]]:
         alias = way.provider.limits.aliases.get(asked.model)

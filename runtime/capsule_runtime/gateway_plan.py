@@ -6,14 +6,18 @@ import secrets
 import socket
 from typing import NamedTuple
 
+import anyio.to_thread
+
 from capsule_runtime.core.ceilings import Ceilings
 from capsule_runtime.core.day_share import Share
 from capsule_runtime.core.doors import GATEWAY_PORT
+from capsule_runtime.core.gateway.cassette import Cassette, Miss
 from capsule_runtime.core.gateway.reservations import Account, Limit
 from capsule_runtime.core.prices import PriceTable
 from capsule_runtime.core.providers import Provider, told
 from capsule_runtime.core.relaying import Credential
-from capsule_runtime.errors import HostError
+from capsule_runtime.errors import HostError, UsageError
+from capsule_runtime.host.gateway.recording import Recorder, read_cassette
 from capsule_runtime.host.keys import resolve_key
 from capsule_runtime.request import Ready
 
@@ -26,6 +30,13 @@ class Served(NamedTuple):
 
     provider: Provider
     credential: Credential | None
+
+
+class Player(NamedTuple):
+    """A cassette, and what becomes of a call that is not in it."""
+
+    cassette: Cassette
+    on_miss: Miss
 
 
 class GatewayPlan:
@@ -58,6 +69,10 @@ class GatewayPlan:
         )
         self.day = ""
         """The one of which the run holds a share."""
+        self.recorder: Recorder | None = None
+        """Where calls are recorded, if they are."""
+        self.player: Player | None = None
+        """What answers instead of the providers, if something does."""
         self.listener: socket.socket | None = None
         """Where the run is called at that has no walls on the network."""
         self.port = port
@@ -94,18 +109,27 @@ class GatewayPlan:
         """Listen no more. A second call does nothing."""
         if self.listener is not None:
             self.listener.close()
+        if self.recorder is not None:
+            self.recorder.close()
 
 
 async def gateway_for(ready: Ready, prices: PriceTable | None) -> GatewayPlan | None:
     """Return the gateway that the run of *ready* gets; None where no provider was granted.
 
     Raises:
-        UsageError: a key cannot be had.
+        UsageError: a key cannot be had; a cassette cannot be written or played.
         HostError: nobody can listen.
     """
     if not ready.providers:
         return None
-    served = tuple([Served(it, await resolve_key(it)) for it in ready.providers])
+    request = ready.request
+    player = None
+    if request.playback is not None:
+        cassette = await anyio.to_thread.run_sync(read_cassette, request.playback)
+        player = Player(cassette, request.on_miss)
+    # What is played needs no key: nobody is called.
+    keys = [None if player else await resolve_key(it) for it in ready.providers]
+    served = tuple(map(Served, ready.providers, keys))
     plan = GatewayPlan(
         served,
         ready.terms.ceilings,
@@ -114,6 +138,12 @@ async def gateway_for(ready: Ready, prices: PriceTable | None) -> GatewayPlan | 
         needs_marker=ready.shell.tier != "sealed",
         port=ready.shell.gateway_port,
     )
+    plan.player = player
     if ready.shell.tier == "advisory":
         plan.listen()
+    try:
+        plan.recorder = None if request.record is None else Recorder(request.record)
+    except UsageError:
+        plan.close()
+        raise
     return plan

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Self
+from typing import TYPE_CHECKING, Literal, Self
 
 from msgspec import Struct, field
 from msgspec.structs import replace
@@ -32,7 +32,7 @@ from capsule_runtime.granting import (
 from capsule_runtime.host.capsule import Capsule, bare_capsule, load_capsule
 from capsule_runtime.host.clock import new_id
 from capsule_runtime.host.state import default_state
-from capsule_runtime.lowering import lowered
+from capsule_runtime.lowering import lowered, refuse_cassettes
 from capsule_runtime.messages import Message, TextPart
 from capsule_runtime.probing import Installed, check_version
 from capsule_runtime.workdirs import find_mode, find_workdir, refuse_exposing
@@ -58,7 +58,6 @@ class RunRequest(Struct, frozen=True):
     wall_seconds: float | None = None
     """Lowers the manifest's wall limit; it never raises it."""
     memory_bytes: int | None = None
-    """Lowers the manifest's memory limit."""
     processes: int | None = None
     """Lowers how many processes and threads the manifest lets the run have."""
     containment: str | None = None
@@ -73,6 +72,12 @@ class RunRequest(Struct, frozen=True):
     """The one place, as HOST:PORT, that the run reaches at that port of its own loopback."""
     workdir_mode: WorkdirMode | None = None
     """ro, copy or rw; None for what the capsule asks for. Not more than that."""
+    record: Path | None = None
+    """A new file to which the calls that pass the gateway are recorded."""
+    playback: Path | None = None
+    """A recording that answers model calls instead of their providers: nothing is called or spent."""
+    on_miss: Literal["strict", "lenient"] = "strict"
+    """What a call gets that was not recorded: nothing, or the next one of its model."""
     driver: str | None = None
     """Whose harness is run as it is, without a capsule: with every default, and no grants."""
 
@@ -238,6 +243,7 @@ def settle(draft: Draft, state: Path) -> Ready:
         policy,
     )
     if not standing.grants.providers:
+        refuse_cassettes(request)
         return ready
     from capsule_runtime.providing import with_providers  # most runs have none
 

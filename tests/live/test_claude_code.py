@@ -339,3 +339,17 @@ def begun(rig: Rig) -> dict[str, int]:
     (line,) = [line for line in rig.asked() if line["at"] == "answered"]
     used: dict[str, int] = line["begun"]
     return used
+
+
+def test_a_recorded_conversation_is_played_without_a_provider(rig: Rig) -> None:
+    cassette = str(rig.folder / "cassette.jsonl")
+    first = rig.run("Please MOCK:tool", "--record", cassette)
+    rig.configure("http://127.0.0.1:9")
+    (rig.workdir / "ran.txt").unlink()
+
+    again = rig.run("Please MOCK:tool", "--playback", cassette)
+
+    assert (first.outcome, again.outcome) == (DONE, DONE)
+    assert again.text == first.text
+    assert (rig.workdir / "ran.txt").exists()
+    assert again.record.calls.taken.microusd == 0

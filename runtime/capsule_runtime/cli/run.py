@@ -129,6 +129,24 @@ class _RunCommand(click.Command):
     help="The one place that a sealed run reaches, at that port of its own 127.0.0.1.",
 )
 @click.option(
+    "--record",
+    callback=not_empty,
+    metavar="FILE",
+    help="Record the model calls that pass the gateway to a new file; no key is in it.",
+)
+@click.option(
+    "--playback",
+    callback=not_empty,
+    metavar="FILE",
+    help="Answer model calls from such a file: nothing is called, no key is needed, all is free.",
+)
+@click.option(
+    "--playback-miss",
+    type=click.Choice(["strict", "lenient"]),
+    default="strict",
+    help="What is not in it is refused (strict), or gets the next answer of its model (lenient).",
+)
+@click.option(
     "--grant",
     "grants",
     multiple=True,

@@ -38,6 +38,9 @@ class Given(NamedTuple):
     detach: bool
     containment: str | None
     upstream: str | None
+    record: str | None
+    playback: str | None
+    playback_miss: Literal["strict", "lenient"]
     grants: tuple[str, ...]
     max_usd: int | None
     max_tokens: int | None
@@ -76,6 +79,8 @@ def check(ctx: click.Context, given: Given) -> None:
         ctx.fail("the task was given twice: - reads it from stdin")
     if given.as_json and not given.explain:
         ctx.fail("--json goes with --explain; frames come with --format jsonl")
+    if given.record and given.playback:
+        ctx.fail("--record and --playback exclude each other: what is played was recorded before")
     if given.wait and not given.context:
         ctx.fail("--wait goes with --context: without one, no other run is in the way")
 
@@ -109,5 +114,8 @@ def request_of(given: Given, harness_words: tuple[str, ...]) -> RunRequest:
         ),
         on_permission=given.on_permission,
         upstream=given.upstream,
+        record=None if given.record is None else to_absolute(given.record),
+        playback=None if given.playback is None else to_absolute(given.playback),
+        on_miss=given.playback_miss,
         driver=given.driver,
     )

@@ -30,6 +30,7 @@ Cause = Literal[
     "no-route",
     "wrong-method",
     "no-key",
+    "not-recorded",
 ]
 
 
@@ -52,6 +53,7 @@ _STATUS: dict[Cause, int] = {
     "no-route": 404,
     "wrong-method": 405,
     "no-key": 401,
+    "not-recorded": 400,
 }
 _STATUS_OF_MESSAGES: dict[Cause, int] = {**_STATUS, "model-not-allowed": 403, "too-large": 413}
 _MESSAGES_TYPE: dict[Cause, str] = {
@@ -65,6 +67,7 @@ _MESSAGES_TYPE: dict[Cause, str] = {
     "no-route": "not_found_error",
     "wrong-method": "invalid_request_error",
     "no-key": "authentication_error",
+    "not-recorded": "billing_error",
 }
 _OPEN_CODE: dict[Cause, str | None] = {
     "ceiling": "billing_hard_limit_reached",
@@ -77,6 +80,7 @@ _OPEN_CODE: dict[Cause, str | None] = {
     "no-route": None,
     "wrong-method": None,
     "no-key": "invalid_api_key",
+    "not-recorded": None,
 }
 _GENERATE_STATUS: dict[int, str] = {
     400: "INVALID_ARGUMENT",

@@ -23,6 +23,7 @@ from capsule_runtime.core.gateway.answers import reader_of
 from capsule_runtime.core.gateway.apis import Api
 from capsule_runtime.core.gateway.asked import Lifetime
 from capsule_runtime.core.gateway.bounds import Worst
+from capsule_runtime.core.gateway.cassette import Recorded
 from capsule_runtime.core.gateway.sse import MOST_BYTES, Event, EventReader
 from capsule_runtime.core.money import FREE, UNKNOWN, Cost
 from capsule_runtime.core.prices import Price, cost_of_call
@@ -30,6 +31,7 @@ from capsule_runtime.events import Usage
 
 MOST_DOCUMENT = 16 * 1024 * 1024
 """Of an answer in one piece, to be read. A longer one is passed on, and its usage is not known."""
+_STREAM = "text/event-stream"
 _USUAL_TIERS = frozenset({None, "default", "standard", "auto", "on_demand"})
 _REFUSED = frozenset({500, 503, 529})
 """Beside those of 400 and more: of these, too, providers say that nothing was charged."""
@@ -134,6 +136,19 @@ class Meter:
         if is_cut or (self._events is not None and not answer.has_ended):
             return "cut"
         return "ok" if answer.usage is not None else "no-usage"
+
+
+def tokens_of(played: Recorded) -> int:
+    """Return the tokens that a recorded answer tells of."""
+    meter = Meter(
+        played.api,
+        played.model,
+        status=played.status,
+        is_stream=_STREAM in dict(played.headers).get("content-type", ""),
+    )
+    meter.feed(played.body)
+    usage = meter.close()[1].usage
+    return 0 if usage is None else usage.tokens or 0
 
 
 def report_of(usage: CallUsage, call_id: str) -> Usage:
