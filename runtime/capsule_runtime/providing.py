@@ -63,6 +63,7 @@ def with_providers(ready: Ready) -> Ready:
     """
     providers = providers_of(ready.grants.providers, ready.env)
     has_other = has_other_way(ready.grants, ready.env, ready.capsule.described.keys)
+    has_other = has_other or ready.request.upstream is not None
     terms = ready.terms if has_other else ready.terms.by_gateway()
     return replace(ready, providers=providers, terms=terms)
 

@@ -126,3 +126,20 @@ def test_the_plan_shows_what_the_gateway_tells_the_harness(command: Command) -> 
     told = {name for name, origin in plan["env"].items() if origin == "gateway"}
     assert told == {"ANTHROPIC_API_KEY", "ANTHROPIC_BASE_URL"}
     assert (plan["ledger"], plan["spend"]) == ("gateway", "before-call")
+
+
+def test_who_has_another_way_to_a_model_has_an_account_by_what_it_tells(command: Command) -> None:
+    command.install("claude", "exit 0")
+    words = ("--driver", "claude-code", "--task", "x", "--grant", "provider=anthropic", *ADVISORY)
+    other = {
+        "key": ("--env", "ANTHROPIC_AUTH_TOKEN=x"),
+        "host": ("--grant", "host=api.openai.com"),
+        "upstream": ("--upstream", "127.0.0.1:4000"),
+    }
+
+    plans = {
+        way: json.loads(command("run", *words, *more, "--explain", "--json").out)
+        for way, more in other.items()
+    }
+
+    assert {way: plan["ledger"] for way, plan in plans.items()} == dict.fromkeys(other, "driver")

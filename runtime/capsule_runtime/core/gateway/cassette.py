@@ -14,7 +14,7 @@ import re
 from base64 import b64decode, b64encode
 from collections import deque
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any, Literal
+from typing import Any, Literal, cast
 
 import msgspec
 from msgspec import Struct
@@ -89,11 +89,9 @@ def _plain(value: Any) -> Any:
     if isinstance(value, str):
         return _CHANGING.sub(_ANY, value)
     if isinstance(value, list):
-        items: list[Any] = value
-        return [_plain(item) for item in items]
+        return [_plain(item) for item in cast("list[Any]", value)]
     if isinstance(value, dict):
-        members: dict[str, Any] = value
-        return {key: _plain(item) for key, item in members.items()}
+        return {key: _plain(item) for key, item in cast("dict[str, Any]", value).items()}
     return value
 
 
