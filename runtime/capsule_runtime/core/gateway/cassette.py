@@ -14,7 +14,7 @@ import re
 from base64 import b64decode, b64encode
 from collections import deque
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any, Literal, cast
+from typing import Any, Literal
 
 import msgspec
 from msgspec import Struct
@@ -80,19 +80,10 @@ class Unplayable(Exception):
 
 def digest_of(path: str, members: Mapping[str, Any]) -> str:
     """Return what is the same for all calls that ask *path* for the same."""
-    kept = {key: _plain(value) for key, value in members.items() if key not in _WHO_ASKS}
-    asked = json.dumps([path, kept], sort_keys=True, separators=(",", ":"))
-    return hashlib.sha256(asked.encode("utf-8", "surrogatepass")).hexdigest()
-
-
-def _plain(value: Any) -> Any:
-    if isinstance(value, str):
-        return _CHANGING.sub(_ANY, value)
-    if isinstance(value, list):
-        return [_plain(item) for item in cast("list[Any]", value)]
-    if isinstance(value, dict):
-        return {key: _plain(item) for key, item in cast("dict[str, Any]", value).items()}
-    return value
+    kept = {key: value for key, value in members.items() if key not in _WHO_ASKS}
+    asked = json.dumps([path, kept], sort_keys=True, ensure_ascii=False, separators=(",", ":"))
+    plain = _CHANGING.sub(_ANY, asked)
+    return hashlib.sha256(plain.encode("utf-8", "surrogatepass")).hexdigest()
 
 
 def recorded(
