@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import replace as replace_fields
 from pathlib import Path
 
@@ -13,7 +13,7 @@ from msgspec.structs import replace
 from capsule_runtime.containing import Shell, walls_of
 from capsule_runtime.core.ceilings import Ceilings, DayCeilings
 from capsule_runtime.core.containment import Containment
-from capsule_runtime.core.grants import Grants, Policy
+from capsule_runtime.core.grants import Grants, Item, Policy
 from capsule_runtime.core.ledger import Spend
 from capsule_runtime.core.setting import Setting, difference
 from capsule_runtime.errors import ContainmentError
@@ -120,7 +120,7 @@ def plan_run(
         memory=context.memory if context else None,
         limits=ready.limits,
         network=shell.environment,
-        awaited=tuple(it.value for it in ready.standing.missing if it.kind in ("env", "secret")),
+        awaited=_awaited(ready.standing.missing),
         redactor=redactor_of(ready),
     )
     launch = plan_launch(capsule, shell.seen(places), task)
@@ -184,6 +184,20 @@ def _caveats_of_providers(ready: Ready) -> list[str]:
     from capsule_runtime.providing import caveats_of_providers  # most runs have none
 
     return caveats_of_providers(ready.providers, os.environ)
+
+
+def _awaited(missing: Iterable[Item]) -> tuple[str, ...]:
+    """Return the variables that the harness would have if all that is *missing* were granted."""
+    names = list[str]()
+    for item in missing:
+        if item.kind in ("env", "secret"):
+            names.append(item.value)
+        elif item.kind == "provider":
+            from capsule_runtime.providing import known_providers  # most capsules ask for none
+
+            if (provider := known_providers().get(item.value)) is not None:
+                names.append(provider.variables.key)
+    return tuple(names)
 
 
 def _told_of_gateway(ready: Ready, shell: Shell) -> dict[str, str]:

@@ -12,7 +12,7 @@ from capsule_runtime.host.capsule import load_capsule
 from support.command import ADVISORY, Command
 
 CAPSULE = Path(__file__).parents[2] / "capsules/release-notes"
-GRANTS = ("--grant", "host=api.openai.com", "--grant", "secret=OPENAI_API_KEY")
+GRANTS = ("--grant", "provider=openai")
 
 
 @pytest.fixture
@@ -32,7 +32,7 @@ def test_it_can_be_explained_before_anything_is_granted_or_given(command: Comman
 
     assert done.status == 0, done.err
     told: dict[str, Any] = json.loads(done.out)
-    assert told["asks"]["missing"] == ["host=api.openai.com", "secret=OPENAI_API_KEY"]
+    assert told["asks"]["missing"] == ["provider=openai"]
     assert told["workdir_mode"] == "ro"
 
 
@@ -46,7 +46,8 @@ def test_it_does_not_run_without_a_grant(command: Command) -> None:
 def test_without_its_key_it_names_the_variable(command: Command) -> None:
     done = command("run", str(CAPSULE), "--task", "notes", *ADVISORY, *GRANTS)
 
-    assert done.status == 8
+    assert done.status == 2
+    assert "E-PRO-003" in done.err
     assert "OPENAI_API_KEY" in done.err
 
 
