@@ -91,6 +91,8 @@ class Gatekeeper:
             api = route.api
             await self._enter(way, api)
             try:
+                if route.is_free and self._plan.player is not None:
+                    raise Refusal(api, Declined("not-recorded", "what is free is not recorded"))
                 if route.is_free:
                     return free_call(way, route, body)
                 if self._plan.player is not None:

@@ -53,6 +53,19 @@ def test_what_was_recorded_is_played_without_a_provider(asking: Asking, streams:
     assert ended.record.calls.taken.tokens > 0
 
 
+def test_nothing_at_all_is_asked_of_a_provider_while_a_cassette_plays(asking: Asking) -> None:
+    cassette = recorded(asking, body())
+    before = asking.log.read_text()
+
+    ended = asking.run(
+        body(), *ADVISORY, "--playback", str(cassette), path="/v1/messages/count_tokens"
+    )
+
+    assert ended.statuses == [400]
+    assert asking.log.read_text() == before
+    assert ended.record.calls.refusals[0].cause == "not-recorded"
+
+
 def test_a_cassette_is_its_callers_alone_and_has_no_key(asking: Asking) -> None:
     cassette = recorded(asking, body())
 

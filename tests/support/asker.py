@@ -81,7 +81,7 @@ def called(log: Path) -> list[dict[str, Any]]:
 def _ask(asked: bytes) -> tuple[int, str]:
     url, key = os.environ["ANTHROPIC_BASE_URL"], os.environ["ANTHROPIC_API_KEY"]
     request = urllib.request.Request(
-        f"{url}/v1/messages",
+        url + os.environ.get("ASKED_PATH", "/v1/messages"),
         asked,
         {"x-api-key": key, "content-type": "application/json", "anthropic-version": "2023-06-01"},
     )

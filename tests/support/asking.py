@@ -39,9 +39,17 @@ class Asking:
         where = ("--workdir", str(workdir), "--format", "jsonl")
         return ("run", capsule, "--task", "ask", *GRANT, *words, *where)
 
-    def run(self, asked: str, *words: str, count: int = 1, at_once: int = 1) -> Asked:
+    def run(
+        self,
+        asked: str,
+        *words: str,
+        count: int = 1,
+        at_once: int = 1,
+        path: str = "/v1/messages",
+    ) -> Asked:
         """Run an asker to its end."""
-        done = self.command(*self.words(asked, *words, count=count, at_once=at_once))
+        where = ("--env", f"ASKED_PATH={path}")
+        done = self.command(*self.words(asked, *words, *where, count=count, at_once=at_once))
         return Asked(self, done.status, done.frames)
 
 

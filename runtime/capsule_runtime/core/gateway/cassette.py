@@ -28,7 +28,7 @@ MOST_BYTES = 16 * 1024 * 1024
 Miss = Literal["strict", "lenient"]
 """What a call gets that was not recorded: nothing, or the next one of its model."""
 
-_KEPT_HEADERS = frozenset((b"content-type", b"retry-after", b"request-id", b"x-request-id"))
+_KEPT_HEADERS = frozenset((b"content-type", b"retry-after"))
 _WHO_ASKS = frozenset(
     ("metadata", "user", "prompt_cache_key", "safety_identifier", "session_id", "client_metadata")
 )
