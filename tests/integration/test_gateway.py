@@ -46,7 +46,7 @@ async def test_a_call_arrives_as_it_was_said_and_its_answer_comes_back() -> None
     [heard] = gate.upstream.heard
     assert (heard.method, heard.target, heard.body) == ("POST", "/base/v1/x?beta=true", b'{"a":1}')
     assert heard.values("host") == [gate.policy.origin.authority]
-    assert heard.values("x-trace") == ["7"]
+    assert heard.values("x-stainless-lang") == ["7"]
     assert heard.values("connection") == []
     assert gate.tape.endings == [Ending.COMPLETE]
     assert gate.tape.data == b"hello"

@@ -194,6 +194,8 @@ REFUSED: list[tuple[Api, Json, str]] = [
         {"input": [{"type": "item_reference", "id": "msg_1"}]},
         "input item_reference",
     ),
+    (Api.RESPONSES, {"input": [{"id": "msg_1"}]}, "input item_reference"),
+    (Api.RESPONSES, {"input": [{"type": None, "id": "msg_1"}]}, "input item_reference"),
     (
         Api.RESPONSES,
         {"input": [{"type": "reasoning", "id": "rs_1", "summary": []}]},

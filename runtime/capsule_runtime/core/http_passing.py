@@ -34,6 +34,27 @@ _HOP_BY_HOP = frozenset(
     )
 )
 _OURS = frozenset((b"host", b"accept-encoding", b"forwarded", b"x-forwarded-for", b"via"))
+_PASSED = frozenset(
+    (
+        b"accept",
+        b"accept-language",
+        b"anthropic-beta",
+        b"anthropic-dangerous-direct-browser-access",
+        b"anthropic-version",
+        b"openai-beta",
+        b"originator",
+        b"session_id",
+        b"user-agent",
+        b"version",
+        b"x-app",
+        b"x-client-request-id",
+        b"x-goog-api-client",
+    )
+)
+"""What a provider is told of a client. Any other header could have another one pay, the answer be cut
+to what tells less, the method or path be another, or the call go elsewhere, with the key."""
+_PASSED_KINDS = (b"x-stainless-",)
+_JSON = frozenset((b"application/json", b"application/json; charset=utf-8"))
 _HELD_BACK = frozenset(
     (
         b"alt-svc",
@@ -60,11 +81,18 @@ def headers_upstream(said: Iterable[Header], forward: Forward) -> list[Header]:
     credential = forward.credential
     dropped |= {credential.header} if credential else frozenset()
     headers = [(b"host", forward.origin.authority.encode()), (b"accept-encoding", b"identity")]
-    headers += [field for field in said if field[0] not in dropped | replaced]
+    headers += [it for it in said if _passes(it) and it[0] not in dropped | replaced]
     headers += [field for field in forward.headers if field[0] not in dropped]
     if credential:
         headers.append((credential.header, credential.reveal()))
     return headers
+
+
+def _passes(header: Header) -> bool:
+    name, value = header
+    if name == b"content-type":
+        return value.lower() in _JSON
+    return name in _PASSED or name.startswith(_PASSED_KINDS)
 
 
 def headers_downstream(heard: Iterable[Header], secret: bytes) -> list[Header]:

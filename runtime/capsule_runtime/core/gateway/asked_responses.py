@@ -108,7 +108,8 @@ def read_responses(found: Findings) -> Asked:
 
 def _item(found: Findings, item: _Item) -> None:
     found.pieces += 1
-    match item.type or "message":
+    # Without a type, what says nothing is a reference to what the provider has.
+    match item.type or ("item_reference" if item.content is None else "message"):
         case "message":
             _content(found, item.content)
         case "reasoning":
