@@ -39,7 +39,9 @@ from support.gateway import (
 
 async def test_a_call_arrives_as_it_was_said_and_its_answer_comes_back() -> None:
     async with open_gate() as gate:
-        answer = await gate.asked(post(b'{"a":1}', LAST + "X-Trace: 7\r\n", "/v1/x?beta=true"))
+        answer = await gate.asked(
+            post(b'{"a":1}', LAST + "X-Stainless-Lang: 7\r\n", "/v1/x?beta=true")
+        )
 
     assert parsed(answer)[0] == 200
     assert parsed(answer)[2:] == (b"hello", True)
