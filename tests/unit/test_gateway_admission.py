@@ -113,6 +113,20 @@ def test_what_the_caller_lets_go_passes_without_a_bound() -> None:
     assert run.reserved == NOTHING
 
 
+def test_what_the_caller_lets_go_is_held_but_for_what_has_no_bound() -> None:
+    run = account(200_000)
+    asked = Asked(Api.CHAT, "large", caps=(("max_tokens", 10_000),), features=(SEARCH,))
+    lenient = Rules(Model(PRICE), is_lenient=True)
+
+    first = admit(run, asked, lenient, may_count=False)
+    second = admit(run, asked, lenient, may_count=False)
+
+    assert isinstance(first, Admission)
+    assert first.worst.output_tokens == 10_000
+    assert isinstance(second, Admission)
+    assert run.taken.microusd <= 200_000
+
+
 def test_a_call_without_a_cap_gets_one_where_something_is_bounded() -> None:
     asked = Asked(Api.CHAT, "large", text_bytes=10)
 

@@ -14,6 +14,7 @@ from __future__ import annotations
 from typing import NamedTuple, assert_never
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from capsule_runtime.core.ceilings import Ceiling
 from capsule_runtime.core.gateway.apis import ChatCap
@@ -128,6 +129,8 @@ def _first_cap(asked: Asked, rules: Rules, *, is_bounded: bool) -> CapOutput | N
 def _bound(
     asked: Asked, rules: Rules, counted: int | None, *, in_usd: bool, in_tokens: bool
 ) -> Worst | Unbounded | Uncounted | Unpriced | Uncapped:
+    if rules.is_lenient:  # the rest of the call is held all the same
+        asked = replace(asked, features=())
     if in_usd:
         return worst_case(asked, rules.model, counted=counted, allowed=rules.allowed)
     if not in_tokens:
