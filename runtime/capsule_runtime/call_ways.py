@@ -54,6 +54,7 @@ class Way:
 
 
 def as_answer(refusal: Refusal) -> Answer:
+    """Return what the caller of a call hears that was refused."""
     declined, wait = refusal.declined, refusal.retry_after
     seconds = None if wait is None else math.ceil(wait)
     made = refused(refusal.api, declined.cause, f"capsule gateway: {declined.message}", seconds)
@@ -62,6 +63,11 @@ def as_answer(refusal: Refusal) -> Answer:
 
 
 def route_of(way: Way, head: RequestHead) -> Route:
+    """Return which request this is.
+
+    Raises:
+        Refusal: it is none that is served.
+    """
     base, found = f"/{way.provider.name}", list[NoRoute]()
     for api in way.provider.apis:
         route = find_route(api, head.method, head.target, base)
@@ -74,6 +80,11 @@ def route_of(way: Way, head: RequestHead) -> Route:
 
 
 async def read_call(route: Route, head: RequestHead, body: bytes) -> Request:
+    """Return what a call asks for; a large body is read in a thread.
+
+    Raises:
+        Refusal: the body is no request.
+    """
     betas = [beta for value in head.values(b"anthropic-beta") for beta in _listed(value)]
     if len(body) > _READ_AT_ONCE_BYTES:
         found = await anyio.to_thread.run_sync(read_request, route, body, betas)
@@ -95,11 +106,13 @@ def _listed(value: bytes) -> list[str]:
 
 
 def forwarded(way: Way, target: str, body: bytes) -> Forward:
+    """Return a request as it goes on, with the key of its provider."""
     provider = way.provider
     return Forward(provider.origin, provider.target(target), body, way.credential)
 
 
 def free_call(way: Way, route: Route, body: bytes) -> Admitted:
+    """Let a request go on that costs nothing."""
     return Admitted(forwarded(way, route.target, body), _FreeMeter(way))
 
 
@@ -120,6 +133,7 @@ class _FreeMeter:
 
 
 def leave(way: Way) -> None:
+    """Give a place among the calls at once back."""
     if way.places is not None:
         way.places.release()
 

@@ -42,6 +42,7 @@ from capsule_runtime.core.gateway.reading import Request
 from capsule_runtime.core.gateway.refusals import Cause
 from capsule_runtime.core.gateway.reservations import NOTHING
 from capsule_runtime.core.gateway.routes import Route
+from capsule_runtime.core.journal import day_of
 from capsule_runtime.core.relaying import Answer, RequestHead
 from capsule_runtime.gateway_plan import GatewayPlan
 from capsule_runtime.host.clock import Clock, new_id
@@ -50,7 +51,6 @@ from capsule_runtime.host.gateway.asking import count_at
 from capsule_runtime.metering import CallMeter, OpenCall
 
 ReserveOfDay = Callable[[Needs], Awaitable[Share]]
-_DATE = len("2026-01-31")
 _UNRECORDED: frozenset[Cause] = frozenset(("no-route", "wrong-method"))
 """Programs knock at many doors; what they wanted there is no call of a model."""
 
@@ -213,7 +213,7 @@ class Gatekeeper:
         account = self._plan.of_day
         if self._reserve is None:
             return
-        today = self._clock.moment().at[:_DATE]
+        today = day_of(self._clock.moment().at)
         wanted = demand(self._account, asked, rules, counted) or NOTHING
         if self._plan.day == today and (may_count or account.lack(wanted) is None):
             return

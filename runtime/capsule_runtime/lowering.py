@@ -11,20 +11,6 @@ if TYPE_CHECKING:
     from capsule_runtime.request import RunRequest
 
 
-def refuse_cassettes(request: RunRequest) -> None:
-    """Refuse to record or play what does not pass a gateway.
-
-    Raises:
-        UsageError: E-USE-056, it was asked for.
-    """
-    if request.record is not None or request.playback is not None:
-        raise UsageError(
-            "E-USE-056",
-            "only calls that pass the gateway are recorded and played, and this run has none",
-            "Grant it a provider: --grant provider=NAME",
-        )
-
-
 def lowered(limits: dict[str, float], request: RunRequest) -> dict[str, float]:
     """Return *limits*, or what *request* wants to be lower.
 

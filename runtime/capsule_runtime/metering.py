@@ -90,7 +90,7 @@ class CallMeter:
         call = self._call
         told = with_lifetimes(self._what_was_told(ending), call.asked.caches_for)
         charge = charge_of(told, call.price, call.admission.worst)
-        is_unsettled = self._is_unsettled(told)
+        is_unsettled = _is_unsettled(told)
         _enter(call, charge, is_unsettled=is_unsettled)
         amount = call.admission.reservation.worst if is_unsettled else _amount(charge)
         now = self._clock.moment().now
@@ -119,9 +119,10 @@ class CallMeter:
             return _NOT_HEARD
         return self._meter.close(is_cut=True)[1]
 
-    def _is_unsettled(self, told: Told) -> bool:
-        """Whether the call was cut off before it told what it used."""
-        return told.status == "cut" and not told.is_final and not told.was_refused
+
+def _is_unsettled(told: Told) -> bool:
+    """Whether the call was cut off before it told what it used."""
+    return told.status == "cut" and not told.is_final and not told.was_refused
 
 
 def _enter(call: OpenCall, charge: Charge, *, is_unsettled: bool) -> None:

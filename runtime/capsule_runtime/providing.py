@@ -59,8 +59,15 @@ def with_providers(ready: Ready) -> Ready:
     """Return *ready* with the providers that it was granted, and what that means for its account.
 
     Raises:
-        UsageError: E-PRO-001, nobody knows one; E-PRO-002, a harness cannot be told of one.
+        UsageError: E-PRO-001, nobody knows one; E-PRO-002, a harness cannot be told of one; E-USE-056,
+            there is none, and calls are to be recorded or played.
     """
+    if not ready.grants.providers:
+        raise UsageError(
+            "E-USE-056",
+            "only calls that pass the gateway are recorded and played, and this run has none",
+            "Grant it a provider: --grant provider=NAME",
+        )
     providers = providers_of(ready.grants.providers, ready.env)
     has_other = has_other_way(ready.grants, ready.env, ready.capsule.described.keys)
     has_other = has_other or ready.request.upstream is not None

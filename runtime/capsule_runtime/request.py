@@ -32,7 +32,7 @@ from capsule_runtime.granting import (
 from capsule_runtime.host.capsule import Capsule, bare_capsule, load_capsule
 from capsule_runtime.host.clock import new_id
 from capsule_runtime.host.state import default_state
-from capsule_runtime.lowering import lowered, refuse_cassettes
+from capsule_runtime.lowering import lowered
 from capsule_runtime.messages import Message, TextPart
 from capsule_runtime.probing import Installed, check_version
 from capsule_runtime.workdirs import find_mode, find_workdir, refuse_exposing
@@ -242,8 +242,7 @@ def settle(draft: Draft, state: Path) -> Ready:
         standing,
         policy,
     )
-    if not standing.grants.providers:
-        refuse_cassettes(request)
+    if not standing.grants.providers and request.record is request.playback is None:
         return ready
     from capsule_runtime.providing import with_providers  # most runs have none
 
