@@ -42,7 +42,10 @@ def test_what_leads_through_a_written_folder(work: Path, path: str, does: bool) 
 
 def test_a_program_by_a_harness_s_link_opens_nothing(work: Path) -> None:
     program = work.parent / "outside" / "bin" / "tool"
-    program.write_text("#!/bin/sh\n")
+    # Not that of the system: it may lie in the installation that we run from.
+    interpreter = work.parent / "outside" / "interpreter"
+    interpreter.write_text("")
+    program.write_text(f"#!{interpreter}\n")
     program.chmod(0o755)
     path = str(work / "venv" / "bin")
 

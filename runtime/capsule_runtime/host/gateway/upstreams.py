@@ -67,8 +67,11 @@ class Upstreams:
     def open(cls, tls: ssl.SSLContext | None = None, reach: Reach | None = None) -> Upstreams:
         """Return upstreams that have to be closed; certificates are checked as *tls* says."""
         reach = reach or Reach()
+        tls = tls or ssl.create_default_context()
+        # Some Pythons let a connection that is cut pass for one that has ended.
+        tls.options &= ~ssl.OP_IGNORE_UNEXPECTED_EOF
         pool = httpcore2.AsyncConnectionPool(
-            tls or ssl.create_default_context(),
+            tls,
             max_connections=reach.connections,
             max_keepalive_connections=reach.idle_connections,
             keepalive_expiry=reach.keep_seconds,
